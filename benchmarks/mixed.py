@@ -36,9 +36,10 @@ from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import attempted, best_placement
+from automap.planner.search.search import best_placement
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
+from automap.planner.search.strategies.attempts import attempted
 from automap.planner.spec import JobSpec
 
 STRATEGIES = ("real_mcmc", "hybridflow", "rlinf")

@@ -30,11 +30,11 @@ from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import attempted, best_placement
-from automap.planner.search.search import SearchResult
+from automap.planner.search.objectives import SearchResult
+from automap.planner.search.search import best_placement
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS, STRATEGIES
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.search.strategies.attempts import Attempt, attempted
 from automap.planner.spec import JobSpec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

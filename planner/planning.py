@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable
-from typing import Literal
 
 from automap.planner.assembly.comparison import strategy
 from automap.planner.assembly.given import scheduled
-from automap.planner.assembly.placement import placement_of
-from automap.planner.assembly.plan import placed, plan_from, relative_gap, sound, value_of
+from automap.planner.assembly.plan import placed, placement_of, plan_from, sound, value_of
+from automap.planner.assembly.proof import why_stopped
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
@@ -115,10 +114,12 @@ def plan_of(
     value = best.objective_value
     if robust is not None:
         value = value_of(job, placement, chosen.timing.period)
-    status = _status(job.spec, best, robust=robust is not None)
+    is_proven = best.is_proven and robust is None
+    # Within a gap that the spec allows a plan may be the best, but nobody has looked.
+    within_gap = is_proven and job.spec.search.optimality_gap > 0
     report = SearchReport(
-        status=status,
-        within_gap=_ended_at_gap(job.spec, best, robust=robust is not None),
+        status="optimal" if is_proven and not (within_gap or best.is_simplified) else "feasible",
+        within_gap=within_gap,
         within_tolerance=job.simplicity_tolerance if best.is_simplified else None,
         objective=job.spec.search.objective,
         objective_value=value,
@@ -134,17 +135,6 @@ def plan_of(
     stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven, weak_side=best.weak_side)
     report = report.model_copy(update={"stopped": stopped})
     return plan_from(job, placement, chosen.timing, report, best.lower_bound_seconds)
-
-
-def _status(spec: JobSpec, best: SearchResult, *, robust: bool) -> Literal["optimal", "feasible"]:
-    """Within a gap that the spec allows a plan may be the best, but nobody has looked."""
-    if best.is_simplified or _ended_at_gap(spec, best, robust=robust):
-        return "feasible"
-    return "optimal" if best.is_proven and not robust else "feasible"
-
-
-def _ended_at_gap(spec: JobSpec, best: SearchResult, *, robust: bool) -> bool:
-    return best.is_proven and not robust and spec.search.optimality_gap > 0
 
 
 def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: float) -> Plan:
@@ -208,42 +198,3 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     job = resolve(spec)
     tables = price_candidates(job)
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
-
-
-def why_stopped(
-    spec: JobSpec, report: SearchReport, *, nominal_proven: bool, weak_side: str | None = None
-) -> str:
-    """Why the search ended: only a proof, the gap or the limit ends it.
-
-    `weak_side` says of which placements least is proven.
-    """
-    if report.status == "optimal":
-        return "the search is complete: no plan of the searched space is better"
-    gap, robust = relative_gap(report), report.robust
-    if report.within_tolerance is not None:
-        return (
-            f"the search is complete, and a simpler plan was chosen than the best, which is "
-            f"{100 * gap:.2g} % better: search.simplicity_tolerance"
-        )
-    if report.within_gap:
-        return (
-            f"stopped at search.optimality_gap: no plan of the searched space is more than "
-            f"{100 * gap:.2g} % better"
-        )
-    if robust is not None:
-        told = (
-            f"robust: the largest regret over {robust.scenarios} scenarios is "
-            f"{100 * robust.worst_regret:.2g} %, no plan has less than "
-            f"{100 * robust.lower_bound:.2g} %; if all estimates are right it takes "
-            f"{100 * robust.nominal_loss:.2g} % more than the best plan"
-            + (" known" if not nominal_proven else "")
-        )
-        limit = f"{spec.search.time_limit_seconds:g} s"
-        if not nominal_proven:
-            told += f"; the search for the best plan stopped at the time limit of {limit}"
-        if robust.unproven:
-            told += f"; {robust.unproven} of the searches for regret stopped at their limits"
-        return told
-    end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
-    least = f"; least is proven of placements {weak_side}" if weak_side else ""
-    return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}{least}"

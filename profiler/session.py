@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from automap.planner.profiles import Key
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine import fingerprint
 from automap.profiler.machine.background_load import BackgroundLoad, busy_cores
@@ -41,7 +42,6 @@ from automap.profiler.results.profile_report import (
     Progress,
     TableCoverage,
 )
-from automap.profiler.results.table_files import Key
 from automap.profiler.settings import MAX_RANKS, ProfileSettings
 
 WEIGHTS = {

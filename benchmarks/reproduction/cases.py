@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automap.planner.assembly.parts import PricedCall, price_call, price_copy, pricing_of
-from automap.planner.assembly.placement import placement_of
+from automap.planner.assembly.plan import placement_of
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism, Placement
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import best_placement
+from automap.planner.search.search import best_placement
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS

@@ -5,12 +5,10 @@ shards per role, and `random/`, the generators of every process. `iteration-0000
 being written, or was left by a run that was killed.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,7 +16,8 @@ from pydantic import ValidationError
 from automap.executor.checkpoints.errors import CheckpointError
 from automap.executor.checkpoints.manifest import ControllerState, FileEntry, Manifest
 from automap.executor.checkpoints.random_state import write_synced
-from automap.planner.plan import Parallelism
+from automap.executor.engines.tensor_folder import sync_to_disk
+from automap.planner.plan import Parallelism, code_version
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"
@@ -102,7 +101,7 @@ class CheckpointFolder:
             manifest = Manifest(
                 iteration=iteration,
                 roles=dict(roles),
-                code_version=_code_version(),
+                code_version=code_version(),
                 files=list(_files(partial)),
             )
             write_synced(partial / MANIFEST, manifest.model_dump_json(indent=1))
@@ -110,7 +109,7 @@ class CheckpointFolder:
             # Only a damaged one, which this run did not resume from, can have the same name.
             self._remove(whole)
             partial.rename(whole)
-            _sync_folder(self.path)
+            sync_to_disk(self.path)
         except (OSError, CheckpointError) as error:
             self.discard(iteration)
             if isinstance(error, CheckpointError):
@@ -224,20 +223,4 @@ def _files(folder: Path) -> Iterator[FileEntry]:
 
 def _sync_folders(folder: Path) -> None:
     for path in [folder, *(each for each in folder.rglob("*") if each.is_dir())]:
-        _sync_folder(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the names in it on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _code_version() -> str:
-    try:
-        return version("automap")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "unknown"
+        sync_to_disk(path)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from automap.executor.batch import Batch
+from automap.executor.batch import Batch, Ragged
+from automap.executor.engines.training_engine import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,12 @@ def split_rows(batch: Batch, *, rows: int | None = None, tokens: int | None = No
             members[index].append(row)
             room[index] -= lengths[row]
     return [torch.tensor(sorted(each)) for each in members]
+
+
+def in_order(batch: Batch, rows: list[Tensor], values: Tensor, output: Output) -> Batch:
+    """Outputs of micro-batches, end to end, put back in the order of the batch's rows."""
+    order = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])
+    if output == "scores":
+        return Batch({output: values}).take(order.argsort())
+    lengths = batch.ragged("response_tokens").lengths[order]
+    return Batch({output: Ragged(values, lengths)}).take(order.argsort())

@@ -8,6 +8,13 @@ from torch import Tensor
 Offload = Literal["optimizer", "weights"]
 
 
+def device() -> torch.device:
+    """Where the model lives: this process's GPU, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
 class HostCopies:
     """Contents of tensors whose device storages are freed meanwhile.
 

@@ -167,7 +167,7 @@ def _files(sizes: Mapping[str, int]) -> dict[str, str]:
 
 def _put_in_place(staging: Path, folder: Path) -> None:
     for path in (*staging.iterdir(), staging):
-        _sync(path)
+        sync_to_disk(path)
     if folder.exists():
         old = staging.with_suffix(".old")
         os.rename(folder, old)
@@ -175,10 +175,10 @@ def _put_in_place(staging: Path, folder: Path) -> None:
         shutil.rmtree(old)
     else:
         os.rename(staging, folder)
-    _sync(folder.parent)
+    sync_to_disk(folder.parent)
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have the disk keep it before it takes the place of something whole."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

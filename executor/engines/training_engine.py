@@ -12,6 +12,11 @@ from automap.executor.batch import Batch
 Output = Literal["log_probs", "values", "scores"]
 Head = Literal["language_model", "scalar"]
 
+OUTPUTS: dict[Head, tuple[Output, ...]] = {
+    "language_model": ("log_probs",),
+    "scalar": ("values", "scores"),
+}
+
 LORA_SCALING = 2
 """Scale of a LoRA adapter's product: its alpha is so many times its rank."""
 
@@ -70,6 +75,12 @@ class Loss(Protocol):
             batch: the micro-batch.
         """
         ...
+
+
+def check_output(head: Head, output: Output) -> None:
+    """Raise ValueError for an output that the head does not give."""
+    if output not in OUTPUTS[head]:
+        raise ValueError(f"a {head} head gives {OUTPUTS[head]}, not {output!r}")
 
 
 class TrainingEngine(Protocol):

@@ -5,6 +5,7 @@ distribution: what a training engine's forward with the same temperature gives. 
 report the same quantity, at the run's sampling temperature.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -58,3 +59,16 @@ class TemperedSampler(Sampler):
         """Sampled tokens [requests] and log-probabilities [requests, vocabulary]."""
         log_probs = self.compute_logprobs(logits / self.temperature)  # before in-place changes
         return super().sample(logits, sampling_metadata, "raw_logprobs")[0], log_probs
+
+
+def response_seed(seed: int, iteration: int, prompt_id: int, response: int) -> int:
+    """A seed below 2^63 that depends on these four alone, not on replica or place in the batch.
+
+    Args:
+        seed: of the run.
+        iteration: that the response is generated in.
+        prompt_id: of the prompt in the data.
+        response: number among the prompt's responses.
+    """
+    text = f"{seed}/{iteration}/{prompt_id}/{response}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1

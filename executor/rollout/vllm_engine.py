@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from automap.executor.batch import Batch, Column, Ragged
 from automap.executor.engines.tensor_folder import TensorFolder
 from automap.executor.rollout.environment import prepare_environment, undisturbed
-from automap.executor.rollout.seeds import response_seed
+from automap.executor.rollout.sampling import response_seed
 from automap.executor.settings import RolloutSettings
 from automap.planner.layout import layers_per_stage
 from automap.planner.targets import AUTOMAP

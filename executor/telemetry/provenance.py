@@ -5,6 +5,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from automap.executor.telemetry.run_report import DeviceFingerprint, RunProvenance
+from automap.planner.plan import code_version
 
 _PACKAGES = {
     "torch": ("torch",),
@@ -20,7 +21,7 @@ def provenance(device: DeviceFingerprint) -> RunProvenance:
     """Versions of this process; the device is what a worker saw (`device_fingerprint`)."""
     versions = {name: _version(*names) for name, names in _PACKAGES.items()}
     return RunProvenance(
-        code_version=_version("automap") or "unknown",
+        code_version=code_version(),
         versions={**versions, "python": platform.python_version()},
         device=device,
     )

@@ -5,20 +5,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 from automap.executor.engines.training_engine import Head
+from automap.executor.errors import RunError
 from automap.executor.layout import GenerationLayout, RankLayout
 from automap.executor.settings import RolloutSettings, RunSettings, TrainingSettings
-from automap.executor.workers.engine_choice import Engine, engine_of
 from automap.executor.workers.protocols import Layout
 from automap.planner import Placement
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.job import Job
-from automap.planner.plan import CallPlacement, CopyPlacement
+from automap.planner.plan import CallPlacement, CopyPlacement, engine_name, home_refusals
 from automap.planner.spec import JobSpec
+from automap.planner.targets import AUTOMAP
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
 """Roles that begin with another role's weights unless they are given their own."""
+Engine = Literal["megatron", "fsdp"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +166,40 @@ def _seed_of(role: str, settings: RunSettings) -> int:
     same = _SAME_WEIGHTS.get(role, role)
     digest = hashlib.blake2b(f"{settings.seed}/{same}".encode(), digest_size=4).digest()
     return int.from_bytes(digest) >> 1
+
+
+def engine_of(job: Job, copy: CopyPlacement, settings: RunSettings) -> Engine | None:
+    """The engine of a home; None for a shadow, which only generates.
+
+    Raises:
+        RunError: no engine can keep the copy as planned, or not the one that the settings name.
+    """
+    if copy.kind == "shadow":
+        return None
+    planned = engine_name(job, copy, AUTOMAP)
+    named = settings.training_of(copy.role).engine
+    if named is None:
+        if planned is None:
+            lacks = "; ".join(home_refusals(job, copy, AUTOMAP))
+            raise RunError(
+                f"copy {copy.id} cannot be run as planned: {lacks}; plan with search.target: "
+                "automap"
+            )
+        return cast("Engine", planned)
+    lacks = "; ".join(home_refusals(job, _as_kept(job, copy, named), AUTOMAP, engine=named))
+    if lacks:
+        remedy = f"leave it out for {planned}" if planned else "plan with search.target: automap"
+        raise RunError(
+            f"training.{copy.role}.engine: {named} cannot run copy {copy.id} as planned: {lacks}; "
+            f"{remedy}"
+        )
+    return named
+
+
+def _as_kept(job: Job, copy: CopyPlacement, engine: Engine) -> CopyPlacement:
+    """The copy as the engine keeps it: FSDP2 shards what lies idle even where the plan does not."""
+    layout = copy.layout
+    if engine != "fsdp" or layout.sharding in ("gradient", "full"):
+        return copy
+    sharding = "gradient" if job.models[copy.role].trainable else "full"
+    return copy.model_copy(update={"layout": layout.model_copy(update={"sharding": sharding})})

@@ -1,6 +1,6 @@
 """Named strategies beside a plan: what they take, and in what they differ from it."""
 
-from automap.planner.assembly.placement import placement_of
+from automap.planner.assembly.plan import placement_of
 from automap.planner.job.job import Job
 from automap.planner.plan.price import paid_gpus, price_per_second
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement, Plan, Strategy

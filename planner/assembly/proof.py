@@ -1,4 +1,4 @@
-"""Whether the bound that a plan states is one that a search here has proven.
+"""What is proven of a plan: its gap, why the search ended, and whether its bound is a search's own.
 
 The check recomputes prices and schedule of a plan, but no proof. So a plan carries a digest of what
 its bound was proven of, and the bound counts only where that still agrees: not in a plan whose
@@ -11,8 +11,9 @@ from hashlib import sha256
 
 from automap.planner.job.job import Job
 from automap.planner.plan.provenance import provenance_of
-from automap.planner.plan.types import Plan, Provenance
+from automap.planner.plan.types import Plan, Provenance, SearchReport
 from automap.planner.search import describe_space
+from automap.planner.spec import JobSpec
 
 
 def proof_of(plan: Plan) -> str | None:
@@ -43,6 +44,54 @@ def bound_is_proven(job: Job, plan: Plan) -> bool:
         and plan.search.space == describe_space(job)
         and _versions(plan.provenance) == _versions(provenance_of(job))
     )
+
+
+def relative_gap(report: SearchReport) -> float:
+    """The gap between objective and bound, as a share of the objective."""
+    if report.objective_value <= 0:
+        return 0.0
+    gap = max(report.objective_value - report.lower_bound, 0.0) / report.objective_value
+    # A bound and a value that differ by float noise alone are equal.
+    return gap if gap > 1e-12 else 0.0
+
+
+def why_stopped(
+    spec: JobSpec, report: SearchReport, *, nominal_proven: bool, weak_side: str | None = None
+) -> str:
+    """Why the search ended: only a proof, the gap or the limit ends it.
+
+    `weak_side` says of which placements least is proven.
+    """
+    if report.status == "optimal":
+        return "the search is complete: no plan of the searched space is better"
+    gap, robust = relative_gap(report), report.robust
+    if report.within_tolerance is not None:
+        return (
+            f"the search is complete, and a simpler plan was chosen than the best, which is "
+            f"{100 * gap:.2g} % better: search.simplicity_tolerance"
+        )
+    if report.within_gap:
+        return (
+            f"stopped at search.optimality_gap: no plan of the searched space is more than "
+            f"{100 * gap:.2g} % better"
+        )
+    if robust is not None:
+        told = (
+            f"robust: the largest regret over {robust.scenarios} scenarios is "
+            f"{100 * robust.worst_regret:.2g} %, no plan has less than "
+            f"{100 * robust.lower_bound:.2g} %; if all estimates are right it takes "
+            f"{100 * robust.nominal_loss:.2g} % more than the best plan"
+            + (" known" if not nominal_proven else "")
+        )
+        limit = f"{spec.search.time_limit_seconds:g} s"
+        if not nominal_proven:
+            told += f"; the search for the best plan stopped at the time limit of {limit}"
+        if robust.unproven:
+            told += f"; {robust.unproven} of the searches for regret stopped at their limits"
+        return told
+    end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
+    least = f"; least is proven of placements {weak_side}" if weak_side else ""
+    return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}{least}"
 
 
 def _versions(provenance: Provenance) -> str:

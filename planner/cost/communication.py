@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.operators.interpolation import ANALYTICAL, MEASURED, Grid, Timed
-from automap.planner.cost.operators.profile import Profile
+from automap.planner.cost.operators.profile import Profile, broadcast_columns
 from automap.planner.layout import FloatArray, IntArray
 
 Collective = Literal[
@@ -72,7 +72,7 @@ def collective_seconds(
     Arguments broadcast. A group of one costs nothing. Groups start at a domain's first GPU or
     tile it; `send_recv` is between two GPUs `stride` apart, whatever the group.
     """
-    (size, group, gap), shape = _columns(size_bytes, group_size, stride)
+    (size, group, gap), shape = broadcast_columns(size_bytes, group_size, stride)
     if collective == "send_recv":
         sent = point_to_point_seconds(
             pool, profile, size, crosses_node=gap >= pool.nvlink_domain_gpus, links=links
@@ -113,7 +113,7 @@ def custom_all_reduce_seconds(
     grid = profile.tables.custom_all_reduce if profile.tables else None
     if grid is None:
         return nccl
-    (size, group), shape = _columns(size_bytes, group_size)
+    (size, group), shape = broadcast_columns(size_bytes, group_size)
     seconds, source = _from_grid(pool, profile, grid, "all_reduce", size, group)
     largest = min(float(grid.axes[0][-1]), pool.nvlink_domain_gpus)
     own = ((group > 1) & (group <= largest)).reshape(shape)
@@ -136,7 +136,9 @@ def point_to_point_seconds(
 
     Inside a node at the rate that a profile measured, if it has one; shipped tables have none.
     """
-    (size, crosses), shape = _columns(size_bytes, np.asarray(crosses_node, dtype=np.float64))
+    (size, crosses), shape = broadcast_columns(
+        size_bytes, np.asarray(crosses_node, dtype=np.float64)
+    )
     network = crosses > 0
     link = np.where(network, pool.inter_node_bytes_per_second, pool.intra_node_bytes_per_second)
     start = np.where(network, links.network_start_seconds, links.local_start_seconds)
@@ -247,8 +249,3 @@ def _from_grid(
     if profile.derived or table_link != pool.intra_node_bytes_per_second:
         source = np.full(len(size), ANALYTICAL)
     return seconds, source
-
-
-def _columns(*arguments: Numbers) -> tuple[list[FloatArray], tuple[int, ...]]:
-    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arguments))
-    return [a.reshape(-1) for a in arrays], arrays[0].shape

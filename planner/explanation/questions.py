@@ -164,8 +164,7 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
         call = study.job.dataflow.calls[number]
         if chosen is None or call.kind != "generate":
             continue
-        table = next(t for t in study.tables.calls if (t.call, t.copy) == (number, chosen[0]))
-        now = int(table.engine.tensor_parallel_size[chosen[1]])
+        now = int(study.tables.of(number, chosen[0]).engine.tensor_parallel_size[chosen[1]])
         for size in _around(now):
             assert call.model is not None
             yield Question(
@@ -191,8 +190,7 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
         call = study.job.dataflow.calls[number]
         if chosen is None or call.kind != "train":
             continue
-        table = next(t for t in study.tables.calls if (t.call, t.copy) == (number, chosen[0]))
-        now = int(table.recompute[chosen[1]])
+        now = int(study.tables.of(number, chosen[0]).recompute[chosen[1]])
         for code, mode in enumerate(RECOMPUTES):
             if code != now and study.job.spec.constraints.allow_recompute:
                 assert call.model is not None

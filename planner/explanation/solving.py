@@ -203,13 +203,12 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
     Micro-batches, recomputation and cache sizes are settings that a restart changes, not a
     placement; and which of two equal ranges is the left one matters to nobody.
     """
-    by_key = {(table.call, table.copy): table for table in study.tables.calls}
     calls: list[tuple[int, ...] | None] = []
     for number, chosen in enumerate(selected.call_rows):
         if chosen is None:
             calls.append(None)
             continue
-        columns = _generation_layout(study, by_key[number, chosen[0]])
+        columns = _generation_layout(study, study.tables.of(number, chosen[0]))
         calls.append((chosen[0], *(int(column[chosen[1]]) for column in columns)))
     in_one_node = study.space.lies_in_one_node(selected)
     return (selected.copy_rows, tuple(calls), study.space.shared_gpus(selected), in_one_node)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from automap.planner.assembly.placement import placement_of
+from automap.planner.assembly.plan import placement_of
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.cost.pricing import GenerationLayouts, Pricing

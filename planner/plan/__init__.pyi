@@ -1,5 +1,6 @@
 from .changes import Difference as Difference
 from .changes import differences as differences
+from .provenance import code_version as code_version
 from .provenance import other_versions as other_versions
 from .runs_with import engine_name as engine_name
 from .runs_with import home_refusals as home_refusals

@@ -18,15 +18,19 @@ tests/golden/plans.json says when it must be increased.
 """
 
 
+def code_version() -> str:
+    """The release of this installation."""
+    try:
+        return version("automap")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
+
+
 def provenance_of(job: Job) -> Provenance:
     """The provenance of a plan of this job that is made here and now."""
     pricing = Pricing(job)
-    try:
-        code_version = version("automap")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        code_version = "unknown"
     return Provenance(
-        code_version=code_version,
+        code_version=code_version(),
         cost_model_version=COST_MODEL_VERSION,
         profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
         operator_tables={pool.gpu.name: pricing.profile(pool).table_gpu for pool in job.pools},

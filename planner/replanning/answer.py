@@ -177,5 +177,4 @@ def _seconds(now: Study, selected: Selected, call: int) -> float:
     chosen = selected.call_rows[call]
     if chosen is None:
         return now.problem.calls[call].fixed_seconds
-    table = next(t for t in now.tables.calls if (t.call, t.copy) == (call, chosen[0]))
-    return float(table.seconds[chosen[1]])
+    return float(now.tables.of(call, chosen[0]).seconds[chosen[1]])

@@ -17,16 +17,16 @@ from automap.planner.search.front import FrontPoint, ParetoFront, pareto_front
 from automap.planner.search.memory_excess import MemoryNeed, fits_in_memory, least_excess
 from automap.planner.search.model.order import Order
 from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits
-from automap.planner.search.objectives import attempted, best_placement, limits_of
+from automap.planner.search.objectives import SearchResult
 from automap.planner.search.proven import Proven
-from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.search import best_placement, limits_of, solve
 from automap.planner.search.simplicity import simplified
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.schedules import schedule, solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.space.structure import problem_structure
 from automap.planner.search.strategies import QUICK, STARTS, STRATEGIES, StrategyInfo
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.search.strategies.attempts import Attempt, attempted
 
 __all__ = [
     "QUICK",

@@ -14,11 +14,12 @@ from math import inf
 
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.node_choices import sizes_of_nodes
-from automap.planner.search.objectives import SharedBudget, attempted, canonical
-from automap.planner.search.search import SearchResult, period_of, solve
+from automap.planner.search.node_choices import SharedBudget, sizes_of_nodes
+from automap.planner.search.objectives import SearchResult
+from automap.planner.search.search import canonical, fastest
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.search.strategies.attempts import attempted
 
 Gpus = tuple[int, ...]
 """Usable GPUs per pool."""
@@ -162,13 +163,7 @@ class _Walk:
         limits = self.budget.next_share()
         # Below a cutoff no strategy that serves everyone is likely; the first has none.
         starts = [] if self.points else attempted(part, self.names, limits)
-        start = min(
-            (each for each in starts if each.selected is not None),
-            key=lambda each: period_of(each.selected),
-            default=None,
-        )
-        incumbent = None if start is None else start.selected
-        found = solve(part, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
+        found = fastest(part, starts, limits, cutoff_seconds)
         self.searches += 1
         self.budget.take(proven=found.is_proven)
         least = max(bound, min(found.lower_bound, cutoff_seconds or inf))
@@ -178,10 +173,7 @@ class _Walk:
             self.undecided.append(Undecided(usable, least))
         if found.solution is not None:
             least = min(least, found.objective_value)
-            warm_start = None if start is None else start.strategy
-            found = replace(
-                found, lower_bound=least, lower_bound_seconds=least, warm_start=warm_start
-            )
+            found = replace(found, lower_bound=least, lower_bound_seconds=least)
             best = self._canonical(part, found)
             self.points.append(self._point(best, time.perf_counter() - started))
 

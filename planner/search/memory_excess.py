@@ -16,9 +16,9 @@ from automap.planner.search.model.problem import PoolSlice, Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, run
 from automap.planner.search.model.variables import Formulation
-from automap.planner.search.space.options import problem_of
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.search.space.structure import problem_of
 from automap.planner.units import MIB
 
 LIMITS = Limits.within(10.0, seed=0)

@@ -1,18 +1,21 @@
-"""Numbers of nodes in the order of what they cost at least, found without looking at them all."""
+"""Numbers of nodes by what they cost at least, and the time limit that their searches share."""
 
 import heapq
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from automap.planner.search.candidates.enumeration import device_counts
 from automap.planner.search.model.problem import PoolSlice, Problem
+from automap.planner.search.model.solve import Limits
 from automap.planner.search.space.search_space import SearchSpace
 
 Sizes = tuple[int, ...]
 """Usable GPUs per pool."""
+PROOF_SHARE = 1 / 256
+"""The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -91,6 +94,35 @@ class NodeChoices:
         if above not in self._known:
             self._known[above] = self._space.on_gpus(above).lower_bound()
         return self._known[above]
+
+
+class SharedBudget:
+    """The time limit, shared by the searches of all numbers of nodes; the same every time.
+
+    A search that ends by its limit has used what it got; one that ends by a proof far less.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.left = limits, limits.deterministic_seconds
+        self.seconds = limits.clock_seconds
+        """Seconds that there were until the deadline; infinite without one."""
+
+    @property
+    def is_spent(self) -> bool:
+        """True when no further search may start."""
+        if self.seconds < inf:
+            return self.limits.clock_seconds <= 0.01 * self.seconds
+        return self.left <= 0.01 * self.limits.deterministic_seconds
+
+    def next_share(self) -> Limits:
+        """Limits for the next search: half of what is left."""
+        return replace(self.limits, deterministic_seconds=self.left).part(0.5)
+
+    def take(self, *, proven: bool) -> None:
+        """Count a search that has ended; what the clock counts needs none."""
+        if self.seconds < inf:
+            return
+        self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
 
 
 def _halves(box: _Box) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

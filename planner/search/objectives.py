@@ -1,13 +1,13 @@
-"""What is optimised: the period, the price of an iteration or a run, or the number of GPUs.
+"""Objectives beside the period: the price of an iteration or a run, or the number of GPUs.
 
-Price and GPU count depend on the nodes that a plan may touch. For a fixed number of nodes per pool
-the best plan is the one with the least period, so these objectives search over node numbers and let
-every search share the best value known.
+Both depend on the nodes that a plan may touch. For a fixed number of nodes per pool the best plan
+is the one with the least period, so these objectives say on which numbers of nodes that is searched
+for (`search.best_on_nodes`), and let every search share the best value known and the time limit.
 """
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from automap.planner.job.job import Job
@@ -15,165 +15,33 @@ from automap.planner.plan.price import fixed_seconds
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import TICK_SECONDS, Limits
-from automap.planner.search.node_choices import NodeChoices
-from automap.planner.search.search import SearchResult, period_of, solve
-from automap.planner.search.space.processes import ProcessSpaces
+from automap.planner.search.node_choices import NodeChoices, SharedBudget, Sizes
+from automap.planner.search.proven import Proven
 from automap.planner.search.space.rows import Selected
-from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
-from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, attempt
-from automap.planner.search.tie_break import break_ties
+from automap.planner.search.strategies.attempts import Attempt
 
-SEARCHED_SHARE = 0.95
-"""The share of a limit by the clock after which the search ends: the rest is for the answer."""
-LEAST_SEARCH_SECONDS = 0.25
-"""Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
-MIXED = "it has no placement with the first layouts that models of one process may share"
-PROCESS_TRIES = 4
-"""Layouts of a process in which strategies are placed to start a search."""
 NOT_SEARCHED = "on numbers of nodes that were not searched"
-PROOF_SHARE = 1 / 256
-"""The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
-def best_placement(
-    job: Job, space: SearchSpace, names: Sequence[str], *, began: float | None = None
-) -> SearchResult:
-    """The best placement under the job's objective, within the job's limits.
+@dataclass(frozen=True, slots=True)
+class SearchResult(Proven[Selected]):
+    """The best placement under an objective, and what is proven about it."""
 
-    Args:
-        job: Whose objective, target and limits count.
-        space: What is searched: the job on its whole cluster.
-        names: The strategies that start every search.
-        began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
-    """
-    spec = job.spec.search
-    limits = limits_of(job, began, least_seconds=LEAST_SEARCH_SECONDS)
-    attempts = attempted(space, names, limits)
-    if spec.objective == "throughput":
-        found = _fastest(space, attempts, limits)
-        return replace(canonical(space, found, limits), attempts=attempts)
-    if spec.objective in ("price", "run_price"):
-        return cheapest(run_price_of(job, space), attempts, names, limits)
-    return fewest_gpus(space, attempts, names, limits, spec.target_iteration_seconds)
-
-
-def limits_of(job: Job, began: float | None = None, *, least_seconds: float = 0.0) -> Limits:
-    """The limits of a job's search: by the clock from `began`, now by default, or by work.
-
-    By the clock `least_seconds` are left even where the time is over.
-    """
-    spec = job.spec.search
-    if spec.limit_by == "work":
-        return Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
-    now = time.perf_counter() if began is None else began
-    end = now + SEARCHED_SHARE * spec.time_limit_seconds
-    end = max(end, time.perf_counter() + least_seconds)
-    return Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
-
-
-def run_price_of(job: Job, space: SearchSpace) -> "RunPrice":
-    """What a job pays for whose objective is a price."""
-    if job.spec.search.objective == "price":
-        return RunPrice(space, 1, 0.0)
-    workload = job.spec.workload
-    return RunPrice(space, workload.iterations, fixed_seconds(workload))
-
-
-def attempted(
-    space: SearchSpace,
-    names: Sequence[str],
-    limits: Limits,
-    most_counts: int | None = STARTING_COUNTS,
-) -> list[Attempt]:
-    """The named strategies; one whose candidates leave some call without any has no placement."""
-    needed = [n for n, call in enumerate(space.tables.dataflow_calls) if call.model is not None]
-    result = []
-    for each in _attempts(space, names, limits, most_counts):
-        missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
-        if missing:
-            call = space.tables.dataflow_calls[missing[0]].id
-            result.append(Attempt(each.strategy, None, f"no candidate of {call} fits on any range"))
-        else:
-            result.append(replace(each, selected=schedule_in_place(space, each.selected, limits)))
-    return result
-
-
-def _attempts(
-    space: SearchSpace, names: Sequence[str], limits: Limits, most_counts: int | None
-) -> list[Attempt]:
-    """What the strategies place; where models share a process, in the first few of its layouts."""
-    if all(copy.process is None for copy in space.tables.copies):
-        return attempt(space, names, limits=limits, most_counts=most_counts)
-    best = {name: Attempt(name, None, MIXED) for name in names}
-    choices = ProcessSpaces(space)
-    for _ in range(PROCESS_TRIES):
-        choice = choices.next(inf)
-        if choice is None:
-            break
-        for each in attempt(choice.space, names, limits=limits, most_counts=most_counts):
-            known = best[each.strategy].selected
-            if each.selected is not None and period_of(each.selected) < period_of(known):
-                lifted = replace(each, selected=choice.lift(each.selected))
-                best[each.strategy] = lifted
-    return list(best.values())
-
-
-def _fastest(
-    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff_seconds: float | None = None
-) -> SearchResult:
-    placed = [a for a in attempts if a.selected is not None]
-    start = min(placed, key=lambda a: period_of(a.selected), default=None)
-    incumbent = None if start is None else start.selected
-    if cutoff_seconds is not None and period_of(incumbent) > cutoff_seconds:
-        start, incumbent = None, None
-    found = solve(space, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
-    return replace(found, warm_start=None if start is None else start.strategy)
-
-
-def canonical(space: SearchSpace, found: SearchResult, limits: Limits) -> SearchResult:
-    """What was found; where it is proven, the canonical one of all that are equally fast."""
-    if found.solution is None or not found.is_proven:
-        return found
-    selected = break_ties(space, found.solution, limits=limits)
-    return replace(found, solution=selected, objective_value=selected.timing.period)
-
-
-def paid_gpus(problem: Problem, sizes: tuple[int, ...]) -> int:
-    """GPUs of all nodes that the first `sizes` GPUs of every pool touch."""
-    return sum(
-        -(-size // pool.gpus_per_node) * pool.gpus_per_node
-        for size, pool in zip(sizes, problem.pools, strict=True)
-    )
-
-
-class SharedBudget:
-    """The time limit, shared by the searches of all numbers of nodes; the same every time.
-
-    A search that ends by its limit has used what it got; one that ends by a proof far less.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits, self.left = limits, limits.deterministic_seconds
-        self.seconds = limits.clock_seconds
-        """Seconds that there were until the deadline; infinite without one."""
-
-    @property
-    def is_spent(self) -> bool:
-        """True when no further search may start."""
-        if self.seconds < inf:
-            return self.limits.clock_seconds <= 0.01 * self.seconds
-        return self.left <= 0.01 * self.limits.deterministic_seconds
-
-    def next_share(self) -> Limits:
-        """Limits for the next search: half of what is left."""
-        return replace(self.limits, deterministic_seconds=self.left).part(0.5)
-
-    def take(self, *, proven: bool) -> None:
-        """Count a search that has ended; what the clock counts needs none."""
-        if self.seconds < inf:
-            return
-        self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
+    objective_value: float = inf
+    """The placement's seconds, price, or GPUs; infinite where there is no placement."""
+    lower_bound_seconds: float = 0.0
+    """No placement on the nodes that the objective chose has a shorter period."""
+    options: int = 0
+    """Options that reached CP-SAT, over all its runs."""
+    warm_start: str | None = None
+    """The strategy that the search started from."""
+    weak_side: str | None = None
+    """The placements, in words, of which least is proven; None: nothing is open, or not known."""
+    is_simplified: bool = False
+    """True: a simpler placement was taken than the best, which has the value of the bound."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """Results, on the whole cluster, of the strategies that may start a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +52,14 @@ class RunPrice:
     iterations: int
     fixed_seconds: float
     """Paid at the same price, whatever the period."""
+
+    @staticmethod
+    def of_job(job: Job, space: SearchSpace) -> "RunPrice":
+        """What a job pays for whose objective is a price."""
+        if job.spec.search.objective == "price":
+            return RunPrice(space, 1, 0.0)
+        workload = job.spec.workload
+        return RunPrice(space, workload.iterations, fixed_seconds(workload))
 
     def price(self, seconds: float, price_per_second: float) -> float:
         """The price of a period."""
@@ -201,158 +77,236 @@ class RunPrice:
         return self.price(selected.timing.period, self.space.price_per_second(touched))
 
 
-def cheapest(
-    run_price: RunPrice, attempts: list[Attempt], names: Sequence[str], limits: Limits
-) -> SearchResult:
-    """Nodes in the order of their least price; done when the next least price is too high.
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes on which the shortest period is to be searched for."""
 
-    With prices of 0 every plan costs nothing, and the fastest is taken. A gap is one of prices:
-    on each number of nodes the search is exact.
+    sizes: Sizes
+    least: float
+    """No placement on them has a lower objective."""
+    space: SearchSpace
+    """The placements on them."""
+    cutoff_seconds: float | None
+    """Only shorter periods are of interest; None: all are."""
+
+
+class NodeObjective(ABC):
+    """An objective that depends on the nodes: which of them are searched, and the best of all.
+
+    `next` gives the nodes in the order of what they cost at least; `improves` and `keep` take in
+    what was found there; `result` sums up.
     """
-    space, gap, limits = run_price.space, limits.gap, replace(limits, gap=0.0)
-    choices = NodeChoices(
-        space, lambda bound, sizes: run_price.price(bound, space.price_per_second(sizes))
-    )
-    known = min((run_price.of(a.selected) for a in attempts), default=inf)
-    best: SearchResult | None = None
-    budget, open_bounds, options, used = SharedBudget(limits), dict[str, float](), 0, 0.0
-    while choices.least < inf:
-        wanted = known * (1 - gap) if gap else known * (1 + SLACK)
-        choice = None if budget.is_spent else choices.next(most=wanted, deadline=limits.deadline)
-        least, sizes = choice or (choices.least, ())
-        if least > wanted or (best is not None and least >= best.objective_value):
-            break
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        attempts: list[Attempt],
+        limits: Limits,
+        cost: Callable[[float, Sizes], float],
+    ) -> None:
+        self.attempts, self.gap = attempts, limits.gap
+        # A gap is one of objectives: on each number of nodes the search is exact.
+        self.limits = replace(limits, gap=0.0)
+        self.budget = SharedBudget(self.limits)
+        self.best: SearchResult | None = None
+        self.open_bounds: dict[str, float] = {}
+        """What the limit left undecided, in words → no placement there has a lower objective."""
+        self._space, self._choices = space, NodeChoices(space, cost)
+        self._options, self._used = 0, 0.0
+
+    @abstractmethod
+    def value(self, selected: Selected | None) -> float:
+        """The objective of a placement; infinite where there is none or it is not good enough."""
+
+    @abstractmethod
+    def improves(self, nodes: Nodes, found: SearchResult) -> bool:
+        """Count a search that has ended; whether it found a better placement than all before."""
+
+    @abstractmethod
+    def keep(self, found: SearchResult, canonical: SearchResult) -> None:
+        """Take what improves as the best, in its canonical form."""
+
+    @abstractmethod
+    def _most(self) -> float:
+        """The highest objective of interest."""
+
+    @abstractmethod
+    def _cutoff_seconds(self, sizes: Sizes) -> float | None:
+        """The longest period of interest on these nodes; None: all are."""
+
+    def next(self) -> Nodes | None:
+        """The nodes to search next; None: no others are better, or the limit is reached."""
+        most, choice = self._most(), None
+        if self._is_beaten(self._choices.least):
+            return None
+        if not self.budget.is_spent:
+            choice = self._choices.next(most=most, deadline=self.limits.deadline)
+        least, sizes = choice or (self._choices.least, ())
+        if least > most or self._is_beaten(least):
+            return None
         if choice is None:
-            open_bounds |= {NOT_SEARCHED: least} if least < inf else {}
-            break
-        per_second = space.price_per_second(sizes)
-        part = space.on_gpus(sizes)
-        # Two ticks above: the search rules out what only equals its cutoff.
-        cutoff_seconds = None
-        if per_second > 0 and known < inf:
-            cutoff_seconds = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
-        # Once a search has found something, no strategy is as cheap on fewer or other nodes.
-        starts = attempted(part, names, limits) if best is None else []
-        found = _fastest(part, starts, budget.next_share(), cutoff_seconds)
-        budget.take(proven=found.is_proven)
-        options, used = options + found.options, used + found.deterministic_seconds
+            self.open_bounds |= {NOT_SEARCHED: least} if least < inf else {}
+            return None
+        return Nodes(sizes, least, self._space.on_gpus(sizes), self._cutoff_seconds(sizes))
+
+    def _is_beaten(self, least: float) -> bool:
+        return self.best is not None and least >= self.best.objective_value
+
+    def result(self) -> SearchResult:
+        """The best placement, and what is proven over all numbers of nodes."""
+        best = self.best or self._best_attempt()
+        if best is None:
+            bound = min(self.open_bounds.values(), default=inf)
+            best = SearchResult(None, bound, is_proven=not self.open_bounds)
+        else:
+            bound = min([best.objective_value * (1 - self.gap), *self.open_bounds.values()])
+        return replace(
+            best,
+            lower_bound=bound,
+            is_proven=not self.open_bounds,
+            deterministic_seconds=self._used,
+            options=self._options,
+            attempts=self.attempts,
+            weak_side=min(self.open_bounds, key=self.open_bounds.__getitem__, default=None),
+        )
+
+    def _count(self, found: SearchResult) -> None:
+        self.budget.take(proven=found.is_proven)
+        self._options += found.options
+        self._used += found.deterministic_seconds
+
+    def _best_attempt(self) -> SearchResult | None:
+        """The strategy of the least value, for when the search found nothing in its time."""
+        start = min(self.attempts, key=lambda a: self.value(a.selected), default=None)
+        if start is None or self.value(start.selected) == inf:
+            return None
+        return SearchResult(
+            start.selected,
+            0.0,
+            is_proven=False,
+            objective_value=self.value(start.selected),
+            warm_start=start.strategy,
+        )
+
+
+class Cheapest(NodeObjective):
+    """The least price; done when the next nodes cost more at least.
+
+    With prices of 0 every plan costs nothing, and the fastest is taken.
+    """
+
+    def __init__(self, run_price: RunPrice, attempts: list[Attempt], limits: Limits) -> None:
+        self.run_price, space = run_price, run_price.space
+        super().__init__(
+            space,
+            attempts,
+            limits,
+            lambda bound, sizes: run_price.price(bound, space.price_per_second(sizes)),
+        )
+        self._known = min((self.value(a.selected) for a in attempts), default=inf)
+
+    def value(self, selected: Selected | None) -> float:
+        """Price of a placement; infinite where there is none."""
+        return self.run_price.of(selected)
+
+    def improves(self, nodes: Nodes, found: SearchResult) -> bool:
+        """Count a search that has ended; whether it found a cheaper placement than all before."""
+        self._count(found)
         if not found.is_proven:
-            open_bounds[_on(sizes)] = run_price.price(found.lower_bound, per_second)
-        if found.solution is None:
-            continue
-        value = run_price.of(found.solution)
-        if best is None or value < best.objective_value:
-            best = canonical(part, found, budget.next_share())
-            if run_price.of(best.solution) > value * (1 + SLACK):
-                best = replace(best, solution=found.solution)  # ties may touch more nodes
-            value = run_price.of(best.solution)
-            best, known = replace(best, objective_value=value), min(known, value)
-    best = best or _best_attempt(attempts, run_price.of)
-    return _summed_up(best, attempts, open_bounds, options, used, gap)
+            per_second = self._space.price_per_second(nodes.sizes)
+            bound = self.run_price.price(found.lower_bound, per_second)
+            self.open_bounds[_on(nodes.sizes)] = bound
+        known = inf if self.best is None else self.best.objective_value
+        return self.value(found.solution) < known
+
+    def keep(self, found: SearchResult, canonical: SearchResult) -> None:
+        """Take what is cheaper as the best, in its canonical form unless that costs more."""
+        # Ties may touch more nodes.
+        dearer = self.value(canonical.solution) > self.value(found.solution) * (1 + SLACK)
+        solution = found.solution if dearer else canonical.solution
+        value = self.value(solution)
+        self.best = replace(canonical, solution=solution, objective_value=value)
+        self._known = min(self._known, value)
+
+    def _most(self) -> float:
+        return self._known * (1 - self.gap) if self.gap else self._known * (1 + SLACK)
+
+    def _cutoff_seconds(self, sizes: Sizes) -> float | None:
+        per_second = self._space.price_per_second(sizes)
+        if per_second <= 0 or self._known == inf:
+            return None
+        # Two ticks above: the search rules out what only equals its cutoff.
+        price = self._known * (1 - self.gap)
+        return self.run_price.seconds(price, per_second) + 2 * TICK_SECONDS
 
 
-def _best_attempt(
-    attempts: list[Attempt], value: Callable[[Selected | None], float]
-) -> SearchResult | None:
-    """The strategy of the least value, for when the search found nothing in its time."""
-    start = min(attempts, key=lambda a: value(a.selected), default=None)
-    if start is None or value(start.selected) == inf:
-        return None
-    return SearchResult(
-        start.selected,
-        0.0,
-        is_proven=False,
-        objective_value=value(start.selected),
-        warm_start=start.strategy,
-    )
-
-
-def fewest_gpus(
-    space: SearchSpace,
-    attempts: list[Attempt],
-    names: Sequence[str],
-    limits: Limits,
-    target_seconds: float | None,
-) -> SearchResult:
+class FewestGpus(NodeObjective):
     """The fewest GPUs on which an iteration meets the target, and the fastest plan there.
 
     Every pool combination is tried from the fewest paid GPUs upwards; bounds skip what cannot meet
     the target.
     """
-    options, used, undecided = 0, 0.0, dict[str, float]()
-    budget = SharedBudget(replace(limits, gap=0.0))
 
-    def paid_for(bound: float, sizes: tuple[int, ...]) -> float:
-        in_time = target_seconds is None or bound <= target_seconds
-        return float(paid_gpus(space.problem, sizes)) if in_time else inf
+    def __init__(
+        self,
+        space: SearchSpace,
+        attempts: list[Attempt],
+        limits: Limits,
+        target_seconds: float | None,
+    ) -> None:
+        self.target_seconds = target_seconds
 
-    choices = NodeChoices(space, paid_for)
-    while choices.least < inf:
-        choice = None if budget.is_spent else choices.next(deadline=limits.deadline)
-        if choice is None:
-            undecided |= {NOT_SEARCHED: choices.least} if choices.least < inf else {}
-            break
-        paid, sizes = choice
-        part = space.on_gpus(sizes)
-        starts = attempted(part, names, limits)
-        found = _fastest(part, starts, budget.next_share(), target_seconds)
-        budget.take(proven=found.is_proven)
-        options, used = options + found.options, used + found.deterministic_seconds
-        if found.solution is None:
-            undecided |= {} if found.is_proven else {_on(sizes): paid}
-            continue
-        best = canonical(part, found, budget.next_share())
-        assert best.solution is not None
-        value = float(sum(space.touched_gpus(best.solution)))
+        def cost(bound: float, sizes: Sizes) -> float:
+            in_time = target_seconds is None or bound <= target_seconds
+            return float(paid_gpus(space.problem, sizes)) if in_time else inf
+
+        super().__init__(space, attempts, replace(limits, gap=0.0), cost)
+
+    def value(self, selected: Selected | None) -> float:
+        """GPUs of all touched nodes; infinite where there is no placement, or it is too slow."""
+        target = self.target_seconds
+        if selected is None or (target is not None and selected.timing.period > target):
+            return inf
+        return float(sum(self._space.touched_gpus(selected)))
+
+    def improves(self, nodes: Nodes, found: SearchResult) -> bool:
+        """Count a search that has ended; whether it found a placement that meets the target."""
+        self._count(found)
+        if found.solution is None and not found.is_proven:
+            self.open_bounds[_on(nodes.sizes)] = nodes.least
+        return found.solution is not None
+
+    def keep(self, found: SearchResult, canonical: SearchResult) -> None:
+        """Take the canonical placement of what meets the target: it is the best."""
+        assert canonical.solution is not None
+        gpus = float(sum(self._space.touched_gpus(canonical.solution)))
+        self.best = replace(canonical, objective_value=gpus)
+
+    def result(self) -> SearchResult:
+        """The best placement; proven only where it also is the fastest on its nodes."""
+        result = super().result()
+        if self.best is None:
+            return result
         return replace(
-            best,
-            objective_value=value,
-            lower_bound=min([value, *undecided.values()]),
-            is_proven=found.is_proven and not undecided,
-            deterministic_seconds=used,
-            options=options,
-            attempts=attempts,
-            weak_side=_weak_side(undecided) or found.weak_side,
+            result,
+            is_proven=result.is_proven and self.best.is_proven,
+            weak_side=result.weak_side or self.best.weak_side,
         )
 
-    def gpus(selected: Selected | None) -> float:
-        if selected is None or (target_seconds and selected.timing.period > target_seconds):
-            return inf
-        return float(sum(space.touched_gpus(selected)))
+    def _most(self) -> float:
+        return inf
 
-    best_known = _best_attempt(attempts, gpus) if undecided else None
-    return _summed_up(best_known, attempts, undecided, options, used)
+    def _cutoff_seconds(self, sizes: Sizes) -> float | None:
+        return self.target_seconds
 
 
-def _summed_up(
-    best: SearchResult | None,
-    attempts: list[Attempt],
-    open_bounds: dict[str, float],
-    options: int,
-    used: float,
-    gap: float = 0.0,
-) -> SearchResult:
-    """Totals over all numbers of nodes; `open_bounds` are of those, in words, left undecided."""
-    proven = not open_bounds
-    if best is None:
-        bound = min(open_bounds.values(), default=inf)
-        best = SearchResult(None, bound, is_proven=proven)
-    else:
-        bound = min([best.objective_value * (1 - gap), *open_bounds.values()])
-    return replace(
-        best,
-        lower_bound=bound,
-        is_proven=proven,
-        deterministic_seconds=used,
-        options=options,
-        attempts=attempts,
-        weak_side=_weak_side(open_bounds),
+def paid_gpus(problem: Problem, sizes: Sizes) -> int:
+    """GPUs of all nodes that the first `sizes` GPUs of every pool touch."""
+    return sum(
+        -(-size // pool.gpus_per_node) * pool.gpus_per_node
+        for size, pool in zip(sizes, problem.pools, strict=True)
     )
 
 
-def _on(sizes: tuple[int, ...]) -> str:
+def _on(sizes: Sizes) -> str:
     return f"on {' + '.join(str(size) for size in sizes)} GPUs"
-
-
-def _weak_side(open_bounds: dict[str, float]) -> str | None:
-    return min(open_bounds, key=open_bounds.__getitem__, default=None)

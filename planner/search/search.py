@@ -1,58 +1,128 @@
-"""The best placement on given nodes: pruning, CP-SAT, and the proof.
+"""The best placement: under the job's objective, on given nodes, and of equally good ones.
 
-Sizes are decided first (`decomposition.benders`, `decomposition.master`). Where placements in one
-node have prices of their own, these are a search of their own.
+`best_placement` starts from placements of named strategies and asks `solve` for the shortest
+period: on all nodes for throughput, on numbers of nodes in turn for objectives that depend on them
+(`objectives`). `solve` decides sizes first (`decomposition.benders`). Of all placements that are as
+good as a proven one, `break_ties` then takes always the same.
 """
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from operator import itemgetter
 
+import numpy as np
+
+from automap.planner.job.job import Job
 from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
-from automap.planner.search.decomposition.master import relaxed_problem
-from automap.planner.search.many_models.linear_bound import relax
-from automap.planner.search.many_models.many_model_search import MANY_CALLS, large_start
+from automap.planner.search.decomposition.master import (
+    MasterProblem,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
+)
+from automap.planner.search.many_models.linear_bound import linear_bound
+from automap.planner.search.many_models.many_model_search import MANY_CALLS, shorter_start
 from automap.planner.search.model.problem import Problem
-from automap.planner.search.model.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
-from automap.planner.search.proven import Proven
+from automap.planner.search.model.pruning import SLACK, prune
+from automap.planner.search.model.solve import (
+    MOST_TICKS,
+    TICK_SECONDS,
+    Budget,
+    Limits,
+    canonical_solution,
+)
+from automap.planner.search.objectives import (
+    Cheapest,
+    FewestGpus,
+    NodeObjective,
+    RunPrice,
+    SearchResult,
+)
 from automap.planner.search.space.bounds_filter import rows_within
-from automap.planner.search.space.one_node import spaces_of_nodes
-from automap.planner.search.space.processes import ProcessSpaces
-from automap.planner.search.space.rows import Selected, rows_of
+from automap.planner.search.space.processes import ProcessSpaces, of_process
+from automap.planner.search.space.rows import Rows, Selected, period_of, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.search.strategies.attempts import Attempt, attempted
 
+SEARCHED_SHARE = 0.95
+"""The share of a limit by the clock after which the search ends: the rest is for the answer."""
+LEAST_SEARCH_SECONDS = 0.25
+"""Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
 NODE_SHARE = 0.2
 """The share of the limit that the search within one node may take where there are several."""
 PROCESS_SHARE = 0.5
 """The share of what is left that one choice of what a process shares may take."""
+TIE_TRIES = 3
+"""Smaller sizes that are tried for a placement that is already proven."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult(Proven[Selected]):
-    """The best placement under an objective, and what is proven about it."""
+def best_placement(
+    job: Job, space: SearchSpace, names: Sequence[str], *, began: float | None = None
+) -> SearchResult:
+    """The best placement under the job's objective, within the job's limits.
 
-    objective_value: float = inf
-    """The placement's seconds, price, or GPUs; infinite where there is no placement."""
-    lower_bound_seconds: float = 0.0
-    """No placement on the nodes that the objective chose has a shorter period."""
-    options: int = 0
-    """Options that reached CP-SAT, over all its runs."""
-    warm_start: str | None = None
-    """The strategy that the search started from."""
-    weak_side: str | None = None
-    """The placements, in words, of which least is proven; None: nothing is open, or not known."""
-    is_simplified: bool = False
-    """True: a simpler placement was taken than the best, which has the value of the bound."""
-    attempts: list[Attempt] = field(default_factory=list)
-    """Results, on the whole cluster, of the strategies that may start a search."""
+    Args:
+        job: Whose objective, target and limits count.
+        space: What is searched: the job on its whole cluster.
+        names: The strategies that start every search.
+        began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
+    """
+    spec = job.spec.search
+    limits = limits_of(job, began, least_seconds=LEAST_SEARCH_SECONDS)
+    attempts = attempted(space, names, limits)
+    if spec.objective == "throughput":
+        found = fastest(space, attempts, limits)
+        return replace(canonical(space, found, limits), attempts=attempts)
+    if spec.objective == "fewest_gpus":
+        target = spec.target_iteration_seconds
+        return best_on_nodes(FewestGpus(space, attempts, limits, target), names)
+    return best_on_nodes(Cheapest(RunPrice.of_job(job, space), attempts, limits), names)
 
 
-def period_of(selected: Selected | None) -> float:
-    """Seconds of an iteration; infinite where there is no placement."""
-    return inf if selected is None else selected.timing.period
+def limits_of(job: Job, began: float | None = None, *, least_seconds: float = 0.0) -> Limits:
+    """The limits of a job's search: by the clock from `began`, now by default, or by work.
+
+    By the clock `least_seconds` are left even where the time is over.
+    """
+    spec = job.spec.search
+    if spec.limit_by == "work":
+        return Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
+    now = time.perf_counter() if began is None else began
+    end = now + SEARCHED_SHARE * spec.time_limit_seconds
+    end = max(end, time.perf_counter() + least_seconds)
+    return Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
+
+
+def best_on_nodes(objective: NodeObjective, names: Sequence[str]) -> SearchResult:
+    """The best placement under an objective that depends on the nodes."""
+    while (nodes := objective.next()) is not None:
+        part = nodes.space
+        # Once a search has found something, no strategy is as good on fewer or other nodes.
+        starts = attempted(part, names, objective.limits) if objective.best is None else []
+        limits = objective.budget.next_share()
+        found = fastest(part, starts, limits, nodes.cutoff_seconds)
+        if objective.improves(nodes, found):
+            objective.keep(found, canonical(part, found, objective.budget.next_share()))
+    return objective.result()
+
+
+def fastest(
+    space: SearchSpace,
+    attempts: Sequence[Attempt],
+    limits: Limits,
+    cutoff_seconds: float | None = None,
+) -> SearchResult:
+    """The shortest period, searched from the best of the attempts that is within the cutoff."""
+    longest = inf if cutoff_seconds is None else cutoff_seconds
+    placed = [a for a in attempts if a.selected is not None and period_of(a.selected) <= longest]
+    start = min(placed, key=lambda a: period_of(a.selected), default=None)
+    incumbent = None if start is None else start.selected
+    found = solve(space, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
+    return replace(found, warm_start=None if start is None else start.strategy)
 
 
 def solve(
@@ -75,7 +145,7 @@ def solve(
     """
     budget, best = Budget(limits), schedule_in_place(space, incumbent, limits)
     results: list[SearchResult] = []
-    parts = [*spaces_of_nodes(space), space]
+    parts = [*space.nodes(), space]
     for part in parts:
         with budget.share(1.0 if part is space else NODE_SHARE / (len(parts) - 1)):
             result = _solve_processes(part, budget.rest(), best, cutoff_seconds)
@@ -147,7 +217,7 @@ def _solve(
     is_possible = space.is_complete(rows)
     part = space.restrict(rows) if is_possible else space
     budget = Budget(limits)
-    shorter, first = partial(_shorter, part), None
+    shorter, first = partial(shorter_start, part), None
     if limit is not None and len(space.problem.calls) > MANY_CALLS:
         first = shorter(limit, budget)
     loop = BendersLoop(part, budget, first or incumbent, cutoff_seconds, shorter)
@@ -155,7 +225,7 @@ def _solve(
         loop.run()
     bound = float(min([loop.cutoff_seconds, *loop.open_bounds.values()]))
     if loop.open_bounds and space.problem.barrier:
-        bound = max(bound, _linear_bound(part, loop.limit))
+        bound = max(bound, linear_bound(part, loop.limit))
     if not space.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
@@ -174,14 +244,6 @@ def _solve(
     )
 
 
-def _shorter(space: SearchSpace, limit: float, budget: Budget) -> Selected | None:
-    """A placement below the limit, by list schedules and their neighbourhoods."""
-    if not space.problem.barrier or not space.is_complete():
-        return None
-    found = large_start(space, space.rows, limit_seconds=limit, budget=budget)
-    return rows_of(*found) if found is not None and found[1].timing.period < limit else None
-
-
 def _hidden_seconds(problem: Problem, longest: float) -> float:
     """Seconds by which a period may be shorter than its whole ticks, where these are coarse.
 
@@ -192,13 +254,80 @@ def _hidden_seconds(problem: Problem, longest: float) -> float:
     return tick * rounded if tick > TICK_SECONDS else 0.0
 
 
-def _linear_bound(space: SearchSpace, limit: float | None) -> float:
-    """A bound on all periods, at most the limit, that needs no search."""
-    rows = space.rows
-    if limit is not None:
-        rows = rows_within(space.tables, space.problem, rows, limit)
+def canonical(space: SearchSpace, found: SearchResult, limits: Limits) -> SearchResult:
+    """What was found; where it is proven, the canonical one of all that are equally fast."""
+    if found.solution is None or not found.is_proven:
+        return found
+    selected = break_ties(space, found.solution, limits=limits)
+    return replace(found, solution=selected, objective_value=selected.timing.period)
+
+
+def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selected:
+    """The canonical one of the placements whose period is that of `best`, which is proven.
+
+    It has fewer GPUs where a few tries show that its sizes can shrink, then the lowest ranges, then
+    the first rows.
+    """
+    space = of_process(space, best)
+    if space.lies_in_one_node(best):
+        pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])
+        return _canonical(space.node(pool), best, limits)
+    chosen = schedule_in_place(space, _canonical(space, best, limits), limits)
+    assert chosen is not None
+    return chosen
+
+
+def _canonical(space: SearchSpace, best: Selected, limits: Limits) -> Selected:
+    limit = best.timing.period
+    budget = Budget(limits)
+    sizes = _sizes(space, best)
+    smaller = {
+        copy: frozenset(
+            (pool, int(count))
+            for pool, largest in allowed
+            for count in np.unique(space.tables.copies[copy].layouts.num_gpus)
+            if count <= largest
+        )
+        for copy, allowed in sizes.items()
+    }
+    rows = rows_of_sizes(space, space.rows, smaller)
+    part = space.restrict(rows_within(space.tables, space.problem, rows, limit))
+    if not part.is_complete():
+        return best
+    master = MasterProblem(relaxed_problem(part, part.rows), cutoff_seconds=limit)
+    master.minimise_gpus()
+    for _ in range(TIE_TRIES):
+        relaxed = master.best(budget)
+        if relaxed.sizes is None or relaxed.sizes == sizes:
+            break
+        rows = rows_of_sizes(part, part.rows, relaxed.sizes)
+        canonical = _canonical_on(part, rows, limit, budget)
+        if canonical is not None:
+            return part.lift(canonical)
+        master.rule_out(relaxed.sizes)
+    canonical = _canonical_on(part, rows_of_sizes(part, part.rows, sizes), limit, budget)
+    return best if canonical is None else part.lift(canonical)
+
+
+def _sizes(space: SearchSpace, selected: Selected) -> Sizes:
+    """The size of every copy of a placement."""
+    sizes: Sizes = {}
+    for index, (copy, row) in enumerate(zip(space.tables.copies, selected.copy_rows, strict=True)):
+        here = () if row is None else ((int(copy.pool[row]), int(copy.layouts.num_gpus[row])),)
+        sizes[index] = frozenset(here)
+    return sizes
+
+
+def _canonical_on(space: SearchSpace, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+    """The placement on fixed sizes that order decides; None when they cannot hold the limit."""
+    rows = rows_within(space.tables, space.problem, rows, limit)
     if not space.is_complete(rows):
-        return 0.0 if limit is None else limit
-    cutoff_seconds = slowest(space, rows) if limit is None else limit
-    relaxation = relax(relaxed_problem(space, rows), cutoff_seconds=cutoff_seconds)
-    return min(relaxation.bound_seconds, cutoff_seconds)
+        return None
+    pruned = prune(space.options(rows), upper_bound_seconds=limit)
+    if pruned.hopeless:
+        return None
+    solution = canonical_solution(pruned.problem, limits=budget.rest(), period_seconds=limit)
+    # A cyclic period may lie between two ticks, and the solver knows only the later one.
+    if solution is None or solution.timing.period > limit * (1 + SLACK):
+        return None
+    return rows_of(pruned.problem, solution)

@@ -9,25 +9,23 @@ nothing simpler exists, but it repeats: what it tries is limited by the solver's
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import combinations, pairwise
 
 import numpy as np
 
 from automap.planner.job.job import Job
-from automap.planner.layout import IntArray
-from automap.planner.search.candidates.tables import BoolArray, Tables
+from automap.planner.search.candidates.tables import BoolArray
+from automap.planner.search.complexity import Traits, complexity
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import limits_of, run_price_of
-from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.objectives import RunPrice, SearchResult
+from automap.planner.search.search import limits_of, solve
 from automap.planner.search.space.processes import of_process
-from automap.planner.search.space.rows import Rows, Selected
+from automap.planner.search.space.rows import Rows, Selected, period_of
 from automap.planner.search.space.schedules import solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
 
-SIZES = ("tensor", "pipeline", "context", "data", "expert")
-"""The parallel dimensions of a layout."""
 WORK_SECONDS = 1.0
 """Deterministic seconds that all searches for other ranges may take together."""
 ONE_SEARCH_SECONDS = 0.25
@@ -36,101 +34,6 @@ IN_PLACE_SECONDS = 0.1
 """Deterministic seconds of one choice of layouts on given ranges."""
 SHARED_TRIES = 3
 """Common layouts that are tried for roles on one range."""
-
-Complexity = tuple[int, ...]
-"""What makes a placement hard to set up, what weighs most first: less is simpler."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Per table and row what the complexity of a placement counts."""
-
-    sizes: list[list[tuple[int, ...]]]
-    """Per copy and row: the sizes of its layout."""
-    dimensions: list[IntArray]
-    """Per copy: how many parallel sizes are above one."""
-    odd: list[IntArray]
-    """Per copy: how many sizes, that of the range among them, are neither a power of two nor the
-    pool's number of nodes."""
-    engine_dimensions: list[IntArray]
-    """Per call table: of the layout that it generates with."""
-    engine_odd: list[IntArray]
-
-    @staticmethod
-    def of(space: SearchSpace) -> "Traits":
-        """The traits of all rows of a space."""
-        tables, pools = space.tables, space.problem.pools
-        nodes = np.array([-(-p.num_gpus // p.gpus_per_node) for p in pools], dtype=np.int64)
-        whole = np.array([p.num_gpus for p in pools], dtype=np.int64)
-        sizes, dimensions, odd, engine_dimensions, engine_odd = [], [], [], [], []
-        for copy in tables.copies:
-            columns = _columns(copy.layouts)
-            interleaved = copy.layouts.virtual_pipeline_parallel_size
-            sizes.append(list(zip(*(c.tolist() for c in (*columns, interleaved)), strict=True)))
-            dimensions.append(_above_one(columns))
-            own = _odd(columns, nodes[copy.pool])
-            own += _odd([copy.layouts.num_gpus], whole[copy.pool])
-            odd.append(own)
-        for table in tables.calls:
-            engine = [
-                getattr(table.engine, f"{name}_parallel_size")
-                for name in SIZES
-                if name != "context"
-            ]
-            generates = tables.dataflow_calls[table.call].kind == "generate"
-            pool = tables.copies[table.copy].pool[table.copy_row]
-            engine_dimensions.append(_above_one(engine) * generates)
-            engine_odd.append(_odd(engine, nodes[pool]) * generates)
-        return Traits(sizes, dimensions, odd, engine_dimensions, engine_odd)
-
-
-def _columns(layouts: object) -> list[IntArray]:
-    return [getattr(layouts, f"{name}_parallel_size") for name in SIZES]
-
-
-def _above_one(columns: list[IntArray]) -> IntArray:
-    return sum((column > 1).astype(np.int64) for column in columns) + np.zeros_like(columns[0])
-
-
-def _odd(columns: list[IntArray], usual: IntArray) -> IntArray:
-    """Per row how many sizes are neither a power of two nor the usual one."""
-    counts = np.zeros(len(usual), dtype=np.int64)
-    for column in columns:
-        counts += ((column & (column - 1)) != 0) & (column != usual)
-    return counts
-
-
-def complexity(space: SearchSpace, traits: Traits, selected: Selected) -> Complexity:
-    """How hard a placement is to set up.
-
-    Ranges, their sizes, layouts, parallel dimensions, odd sizes, shadows, interleaved pipelines.
-    """
-    here = [
-        (index, row, first)
-        for index, (row, first) in enumerate(
-            zip(selected.copy_rows, selected.first_gpus, strict=True)
-        )
-        if row is not None and first is not None
-    ]
-    copies = space.tables.copies
-    ranges = {(first, int(copies[n].layouts.num_gpus[row])) for n, row, first in here}
-    by_key = {(table.call, table.copy): n for n, table in enumerate(space.tables.calls)}
-    generated = [
-        (by_key[call, chosen[0]], chosen[1])
-        for call, chosen in enumerate(selected.call_rows)
-        if chosen is not None
-    ]
-    return (
-        len(ranges),
-        len({count for _, count in ranges}),
-        len({traits.sizes[n][row] for n, row, _ in here if copies[n].shadow_of is None}),
-        sum(int(traits.dimensions[n][row]) for n, row, _ in here)
-        + sum(int(traits.engine_dimensions[n][row]) for n, row in generated),
-        sum(int(traits.odd[n][row]) for n, row, _ in here)
-        + sum(int(traits.engine_odd[n][row]) for n, row in generated),
-        sum(copies[n].shadow_of is not None for n, _, _ in here),
-        sum(traits.sizes[n][row][-1] > 1 for n, row, _ in here),
-    )
 
 
 def simplified(
@@ -151,56 +54,49 @@ def simplified(
     chosen = spec.objective == "fewest_gpus" or spec.robust or spec.optimality_gap
     if not tolerance or chosen or not best.is_proven or best.solution is None:
         return best
-    most = best.lower_bound * (1 + tolerance)
-    if spec.objective == "throughput":
-        part, most_seconds = space, most
-    else:
-        price, sizes = run_price_of(job, space), space.reached_gpus(best.solution)
-        part = space.on_gpus(sizes)
-        per_second = space.price_per_second(space.touched_gpus(best.solution))
+    most = most_seconds = best.lower_bound * (1 + tolerance)
+    part, value_of = space, period_of
+    known = [each.selected for each in best.attempts if each.selected is not None]
+    if spec.objective != "throughput":
+        price, per_second = RunPrice.of_job(job, space), _price_per_second(space, best.solution)
         if per_second <= 0:
             return best
         most_seconds = price.seconds(most, per_second)
+        part, value_of = space.on_gpus(space.reached_gpus(best.solution)), price.of
+        known = []  # they may touch other nodes
     if most_seconds <= best.solution.timing.period:
         return best
+    limits = replace(limits_of(job, began), gap=tolerance)
     part = of_process(part, best.solution)
-    selected = simplest(
-        part,
-        best.solution,
-        most_seconds=most_seconds,
-        limits=replace(limits_of(job, began), gap=tolerance),
-        known=[
-            each.selected
-            for each in best.attempts
-            if each.selected and spec.objective == "throughput"
-        ],
-    )
-    value = selected.timing.period
-    if spec.objective != "throughput":
-        value = run_price_of(job, space).of(selected)
+    selected = simplest(part, best.solution, known, most_seconds=most_seconds, limits=limits)
+    value = value_of(selected)
     if value > most:
         return best
     slower = value > best.objective_value
     return replace(best, solution=selected, objective_value=value, is_simplified=slower)
 
 
+def _price_per_second(space: SearchSpace, selected: Selected) -> float:
+    return space.price_per_second(space.touched_gpus(selected))
+
+
 def simplest(
     space: SearchSpace,
     best: Selected,
+    known: Sequence[Selected],
     *,
     most_seconds: float,
     limits: Limits,
-    known: Sequence[Selected] = (),
 ) -> Selected:
     """The simplest placement found whose period is at most so many seconds; else the best itself.
 
     Args:
         space: What was searched, with the prices of its nodes.
         best: The best placement there.
+        known: Other placements there, which may be simpler already.
         most_seconds: The longest period that is as good.
         limits: Of the job, with the share by which that exceeds the best period as their gap; their
             deadline ends this too.
-        known: Other placements there, which may be simpler already.
     """
     descent = _Descent(space, best, most_seconds, limits)
     descent.look_at(known)
@@ -217,7 +113,7 @@ class _Descent:
     ) -> None:
         rows = space.within(most_seconds)
         assert rows is not None, "the best placement is within the tolerance"
-        self.whole, self.space = space, rows
+        self.space = rows
         lowered = rows.lowered(best)
         assert lowered is not None, "the best placement is within the tolerance"
         self.selected, self.most_seconds, self.limits = lowered, most_seconds, limits
@@ -254,18 +150,18 @@ class _Descent:
         homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
         chain = list(pairwise(homes))
         shadows = len(copies) > len(homes)
-        if self.complexity[0] > 1:
+        if self.complexity.ranges > 1:
             yield self._without_shadows(usual), chain
-        if self.complexity[0] > 2 and shadows:
+        if self.complexity.ranges > 2 and shadows:
             yield usual, chain
-        if self.complexity[0] > 2:
+        if self.complexity.ranges > 2:
             yield self._halves(usual), []
         for one, other in combinations(homes, 2):
-            if self.complexity[0] > 2 and self._range(one) != self._range(other):
+            if self.complexity.ranges > 2 and self._range(one) != self._range(other):
                 yield usual, [(one, other)]
-        if self.complexity[-2] + self.complexity[-3] > 0:
+        if self.complexity.shadows + self.complexity.odd_sizes > 0:
             yield self._without_shadows(usual), []
-        if self.complexity[-3] > 0:
+        if self.complexity.odd_sizes > 0:
             yield usual, []
 
     def _search(self, rows: Rows, together: list[tuple[int, int]]) -> None:
@@ -336,15 +232,11 @@ class _Descent:
     def _rows_in_place(self) -> Rows:
         """The rows on the ranges of the placement."""
         kept: dict[int, BoolArray] = {}
-        for n, (copy, row) in enumerate(
-            zip(self.space.tables.copies, self.selected.copy_rows, strict=True)
-        ):
-            here = np.zeros(len(copy), dtype=np.bool_)
+        for n, copy in enumerate(self.space.tables.copies):
+            row, counts = self.selected.copy_rows[n], copy.layouts.num_gpus
+            kept[n] = np.zeros(len(copy), dtype=np.bool_)
             if row is not None:
-                here = (copy.pool == copy.pool[row]) & (
-                    copy.layouts.num_gpus == copy.layouts.num_gpus[row]
-                )
-            kept[n] = here
+                kept[n] = (copy.pool == copy.pool[row]) & (counts == counts[row])
         return self.space.rows_where(kept)
 
     def _place(self, rows: Rows) -> bool:
@@ -358,12 +250,9 @@ class _Descent:
 
     def _layouts(self) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
         """Masks of layouts, and of settings, that may simplify the layouts, one after another."""
-        homes = [
-            n
-            for n, copy in enumerate(self.space.tables.copies)
-            if copy.shadow_of is None and self.selected.copy_rows[n] is not None
-        ]
-        trained = [n for n in homes if self._trains(n)]
+        copies = enumerate(self.space.tables.copies)
+        homes = [number for number, copy in copies if copy.shadow_of is None]
+        trained = [n for n in homes if self.space.tables.trains(n)]
         scoring = [n for n in homes if n not in trained]
         for group in (homes, trained, scoring):
             yield from self._shared(group)
@@ -388,19 +277,13 @@ class _Descent:
         if len(group) < 2 or len(counts) > 1 or self._layouts_of(group) == 1:
             return
         (count,) = counts
+        copies = self.space.tables.copies
+        on_range = [np.flatnonzero(copies[home].layouts.num_gpus == count) for home in group]
         known = [
-            {
-                sizes
-                for sizes, own in zip(
-                    self.traits.sizes[home],
-                    self.space.tables.copies[home].layouts.num_gpus.tolist(),
-                    strict=True,
-                )
-                if own == count
-            }
-            for home in group
+            {self.traits.sizes[home][row] for row in rows}
+            for home, rows in zip(group, on_range, strict=True)
         ]
-        chosen = [self.traits.sizes[home][self.selected.copy_rows[home] or 0] for home in group]
+        chosen = [self.traits.sizes[home][self._row(home)] for home in group]
         common = reduce(set.intersection, known)
         for sizes in sorted(common, key=lambda s: (-chosen.count(s), _plainness(s)))[:SHARED_TRIES]:
             if self._layouts_of(group) == 1:
@@ -408,7 +291,7 @@ class _Descent:
             yield {home: self._has(home, sizes) for home in group}, {}
 
     def _layouts_of(self, group: list[int]) -> int:
-        return len({self.traits.sizes[n][self.selected.copy_rows[n] or 0] for n in group})
+        return len({self.traits.sizes[n][self._row(n)] for n in group})
 
     def _has(self, copy: int, sizes: tuple[int, ...]) -> BoolArray:
         return np.array([own == sizes for own in self.traits.sizes[copy]], dtype=np.bool_)
@@ -417,20 +300,18 @@ class _Descent:
         """Usual sizes for a home, no interleaving, and fewer dimensions."""
         dimensions, odd = self.traits.dimensions[home], self.traits.odd[home]
         for most in range(1, 5):
-            if dimensions[self.selected.copy_rows[home] or 0] > most:
+            if dimensions[self._row(home)] > most:
                 yield {home: dimensions <= most}, {}
-        if odd[self.selected.copy_rows[home] or 0]:
+        if odd[self._row(home)]:
             yield {home: odd == 0}, {}
         interleaved = self.space.tables.copies[home].layouts.virtual_pipeline_parallel_size
-        if interleaved[self.selected.copy_rows[home] or 0] > 1:
+        if interleaved[self._row(home)] > 1:
             yield {home: interleaved == 1}, {}
 
-    def _trains(self, copy: int) -> bool:
-        tables: Tables = self.space.tables
-        return any(
-            table.copy == copy and tables.dataflow_calls[table.call].kind == "train"
-            for table in tables.calls
-        )
+    def _row(self, home: int) -> int:
+        row = self.selected.copy_rows[home]
+        assert row is not None, "a home has a layout"
+        return row
 
 
 def _plainness(sizes: tuple[int, ...]) -> tuple[int, ...]:

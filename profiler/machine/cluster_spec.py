@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 
 from automap.planner.cost import HOST_LINK_EFFICIENCY
+from automap.planner.profiles import Row
 from automap.planner.units import GIB
 from automap.profiler.machine.devices import Device
-from automap.profiler.results.table_files import Row
 
 FILE = "cluster.yaml"
 HEADER = """\

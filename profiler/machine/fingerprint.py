@@ -4,12 +4,12 @@ import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from automap.planner.plan import code_version
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine.devices import Device, cores
 from automap.profiler.machine.lock import FOLDER_FILE
@@ -38,7 +38,7 @@ def identity(device: Device) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "nccl": _nccl() if device.kind == "cuda" else None,
         "kernel_library": torch.backends.cpu.get_cpu_capability(),
-        "automap": _automap(),
+        "automap": code_version(),
     }
 
 
@@ -104,13 +104,6 @@ def write(folder: Path, document: dict[str, Any]) -> None:
     unfinished = folder / f".{FILE}.part"
     unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     os.replace(unfinished, folder / FILE)
-
-
-def _automap() -> str:
-    try:
-        return version("automap")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "unknown"
 
 
 def _nccl() -> str:

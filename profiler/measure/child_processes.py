@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
+from automap.planner.profiles import Key
 from automap.profiler.errors import ProfileError
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.measurement import Measurement
-from automap.profiler.results.table_files import Key
 
 START_SECONDS = 120.0
 """More than processes take to import their libraries and meet, on a busy machine too."""

@@ -5,7 +5,7 @@ one's seconds count, and the first one's clock says when the budget is used.
 
 A core that communicates does not compute, and the threads that carry a message wake up on cores
 that were computing. So between cores a collective is what it adds to the work that makes its
-buffer (profiler/measure/between_work.py); between GPUs, to nothing.
+buffer (`Work`); between GPUs, to nothing.
 """
 
 import json
@@ -24,7 +24,6 @@ from torch import Tensor
 
 from automap.executor.run.parent import when_stdin_closes
 from automap.profiler.machine.devices import WaitClock, repeats
-from automap.profiler.measure.between_work import Work
 from automap.profiler.measure.collectives import ENGINE_COLLECTIVE
 from automap.profiler.measure.reserved_stdout import reserved_stdout
 from automap.profiler.results.measurement import Measurement, Sample, measure
@@ -41,6 +40,22 @@ _NUMBER = count()
 """Numbers the engine's groups of this process: their names in shared memory must differ."""
 LEAST_SECONDS = 1e-6
 """What counts for a collective that added nothing measurable."""
+ROWS, WIDTH = 256, 512
+"""Sizes of a product that takes about a millisecond on a core, as a small layer's do."""
+
+
+class Work:
+    """A product, and a buffer written anew: as after a layer, it is in memory just asked for."""
+
+    def __init__(self, elements: int) -> None:
+        """`elements`: of the buffer, in fp32."""
+        self._rows, self._weights = torch.ones(ROWS, WIDTH), torch.ones(WIDTH, WIDTH)
+        self._source = torch.ones(elements)
+
+    def result(self) -> Tensor:
+        """The buffer, once the work is done."""
+        torch.mm(self._rows, self._weights)
+        return self._source + 1.0
 
 
 @dataclass(frozen=True)

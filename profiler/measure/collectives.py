@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
+from automap.planner.profiles import Key
 from automap.profiler.machine.devices import Device
 from automap.profiler.measure.child_processes import reported_by
 from automap.profiler.measure.shapes import BYTES
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.measurement import Measurement
-from automap.profiler.results.table_files import Key
 
 TABLE = "collectives"
 ENGINE_TABLE = "custom_all_reduce"

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
 
+from automap.planner.profiles import Key
 from automap.profiler.measure import engine_work
 from automap.profiler.measure.engine_work import (
     ENGINE_PARTS,
@@ -21,7 +22,6 @@ from automap.profiler.measure.engine_work import (
     WEIGHTS_PARTS,
 )
 from automap.profiler.results.journal import Entry
-from automap.profiler.results.table_files import Key
 
 TABLE = "host_work"
 NEEDED = {"megatron-core": "megatron", "fsdp": "transformers", "vllm": "vllm"}

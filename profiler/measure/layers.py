@@ -16,12 +16,12 @@ from typing import Any
 
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.cost import LAYER_SIZES, Peaks, layer_architecture
+from automap.planner.profiles import Key
 from automap.profiler.machine.devices import Device
 from automap.profiler.measure import engine_work
 from automap.profiler.measure.host_work import NEEDED
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.measurement import Measurement
-from automap.profiler.results.table_files import Key
 
 TABLE = "layers"
 BATCHES = ((8, 64), (64, 64), (2, 512), (24, 128))

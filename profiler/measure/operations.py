@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from automap.planner.profiles import Key
 from automap.profiler.machine.devices import Device, Operation
-from automap.profiler.results.table_files import Key
 
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 CUDA_CACHE_BYTES = 128 * 2**20

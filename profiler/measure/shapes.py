@@ -20,8 +20,8 @@ from automap.planner.cost import (
     padded_vocabulary,
     prefill_attention_roofline,
 )
+from automap.planner.profiles import Key
 from automap.profiler.machine.devices import Device
-from automap.profiler.results.table_files import Key
 
 COLLECTOR = "torch"
 """What the `collector` column of matrix products says: PyTorch's own kernels."""

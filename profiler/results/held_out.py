@@ -14,9 +14,9 @@ import numpy as np
 from automap.planner.catalogue import GpuType
 from automap.planner.cost import Profile
 from automap.planner.layout import FloatArray
+from automap.planner.profiles import write_tables
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.profile_report import HeldOut
-from automap.profiler.results.table_files import write_tables
 
 FEWEST_SHAPES = 8
 FOLDS = 4

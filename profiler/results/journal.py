@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from automap.planner.profiles import COLUMNS, Key, Row, write_tables
 from automap.profiler.errors import ProfileError
 from automap.profiler.results.measurement import Measurement
-from automap.profiler.results.table_files import COLUMNS, Key, Row, write_tables
 
 FILE = "measurements.jsonl"
 

@@ -16,7 +16,7 @@ from automap.service.api.refusals import (
     UnsupportedMediaTypeError,
 )
 from automap.service.errors.domain import InvalidInputError
-from automap.service.schemas.body import Body, Content
+from automap.service.schemas.base import Body, Content
 from automap.service.schemas.documents import DocumentError, Media, load_document
 
 MEDIA: dict[str, Media] = {

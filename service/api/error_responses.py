@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from automap.planner.errors import PlanningError
 from automap.service.api.refusals import HEADERS, refusal_of
 from automap.service.errors import domain
+from automap.service.errors.domain import PlannerProcessError
 from automap.service.errors.fields import field_error
-from automap.service.errors.planner import PlannerProcessError
 from automap.service.schemas.problems import TYPES, Problem
 
 log = logging.getLogger(__name__)

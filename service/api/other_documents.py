@@ -6,7 +6,7 @@ from pydantic import BaseModel, ValidationError
 
 from automap.planner.spec import JobSpec
 from automap.service.errors.fields import WHOLE_DOCUMENT, FieldError, field_errors
-from automap.service.schemas.document_kinds import LOOKS, SETTINGS, SPEC, kind_of
+from automap.service.schemas.documents import LOOKS, SETTINGS, SPEC, kind_of
 
 _RUN = "to run a job, send {spec: …, settings: …} or {plan_id: …, settings: …} to /v1/jobs"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from automap.service.errors import domain
+from automap.service.errors.domain import PlannerCancelledError
 from automap.service.errors.fields import FieldError
-from automap.service.errors.planner import PlannerCancelledError
 from automap.service.schemas.problems import OUTCOMES, Kind, Problem, problem_of
 
 

@@ -21,8 +21,8 @@ from automap.planner.errors import (
     SpecError,
 )
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
-from automap.service.errors.domain import BusyError
-from automap.service.errors.planner import (
+from automap.service.errors.domain import (
+    BusyError,
     PlannerCancelledError,
     PlannerCrashedError,
     PlannerTimeoutError,

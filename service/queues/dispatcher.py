@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
-from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.domain import PlannerCancelledError, PlannerProcessError
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanTask
 from automap.service.planners.pool import PlannerProcess

@@ -1,5 +1,6 @@
 """What all that the API sends and takes is made of: models, pages, moments, names."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
 
@@ -12,6 +13,7 @@ from pydantic import (
 )
 
 Item = TypeVar("Item")
+Content = TypeVar("Content", bound=BaseModel)
 
 
 class ApiModel(BaseModel):
@@ -49,3 +51,11 @@ class PageQuery(ApiModel):
 
     cursor: Cursor | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[Content]):
+    """A body that is what was asked for, and its data as they came."""
+
+    content: Content
+    data: object

@@ -17,8 +17,8 @@ from automap.planner.errors import (
 )
 from automap.planner.studies import ExplainedInfeasibleError, Remedy
 from automap.service.errors import domain
+from automap.service.errors.domain import PlannerTimeoutError
 from automap.service.errors.fields import FieldError, spec_error_field
-from automap.service.errors.planner import PlannerTimeoutError
 
 TYPES = "/problems/"
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from pydantic import ValidationError
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
 from automap.planner import Plan
+from automap.planner.runs import Suggestion
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import NotFoundError
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
@@ -33,7 +35,6 @@ from automap.service.schemas.measurements import (
     TableProgress,
 )
 from automap.service.schemas.problems import Problem
-from automap.service.storage import suggestions
 from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now
 from automap.service.storage.paging import page_of
@@ -70,7 +71,7 @@ def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
     ).one_or_none()
     if row is None:
         raise NotFoundError("job", job_id)
-    return job_record(row, suggestions.of_job(session, row))
+    return job_record(row, suggestions_of(session, row))
 
 
 def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
@@ -246,3 +247,33 @@ def _state(row: JobRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in same} | {
         "cancelling": row.cancel_requested_at is not None and not over
     }
+
+
+def suggestions_of(session: Session, row: JobRow) -> list[JobSuggestion]:
+    """The suggestions that were raised on a job, the latest first."""
+    known = {each.event: each for each in suggestion_notes.raised(row.measured)}
+    if not known:
+        return []
+    rows = session.scalars(
+        select(JobEventRow)
+        .where(JobEventRow.job_id == row.id, JobEventRow.sequence.in_(known))
+        .order_by(JobEventRow.sequence.desc())
+    )
+    found = ((each, _suggestion(each.document.get("suggestion"))) for each in rows)
+    return [
+        JobSuggestion(
+            event=event.sequence,
+            time=event.time,
+            over_after_iteration=known[event.sequence].over_after_iteration,
+            suggestion=suggestion,
+        )
+        for event, suggestion in found
+        if suggestion is not None
+    ]
+
+
+def _suggestion(document: Any) -> Suggestion | None:
+    try:
+        return Suggestion.model_validate(document)
+    except ValidationError:  # another version's
+        return None

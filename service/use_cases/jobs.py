@@ -11,7 +11,7 @@ from automap.service.errors.domain import ConflictError, InvalidInputError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import plan_errors, settings_errors, spec_errors
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records

@@ -5,7 +5,7 @@ from automap.planner.errors import SpecError
 from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import spec_error_field
 from automap.service.queues import job_queue, measurement_events
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import (
     Measure,

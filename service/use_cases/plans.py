@@ -12,7 +12,7 @@ from automap.service.planners.messages import (
     PlanTask,
 )
 from automap.service.queues import plan_queue
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body
 from automap.service.schemas.plans import PlanRecord
 from automap.service.storage import plan_records, profile_files
 from automap.service.storage.idempotency import Answer, answering_once

@@ -7,7 +7,7 @@ from functools import cached_property
 from automap.planner import Plan
 from automap.planner.errors import PlanningError
 from automap.planner.runs import Drift, RunWindow, Suggestion, Window, drift_of_window
-from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.domain import PlannerCancelledError, PlannerProcessError
 from automap.service.planners.messages import SuggestTask
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import suggestions

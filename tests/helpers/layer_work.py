@@ -1,6 +1,6 @@
 """Measured layers, and the host's work and the kernels beside them."""
 
-from automap.profiler.results.table_files import Row
+from automap.planner.profiles import Row
 from tests.helpers.measured_profiles import host_work
 from tests.helpers.profile_folders import memory_bound
 

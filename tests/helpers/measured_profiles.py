@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
+from automap.planner.profiles import Row
 from automap.planner.spec import JobSpec
-from automap.profiler.results.table_files import Row
 from tests.docs.documents import ROOT
 
 

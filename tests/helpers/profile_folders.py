@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from automap.profiler.results.table_files import Row, write_tables
+from automap.planner.profiles import Row, write_tables
 
 
 def profile_folder(

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from automap.planner.assembly.placement import placement_of
+from automap.planner.assembly.plan import placement_of
 from automap.planner.check.check import violations
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.search import STARTS, SearchSpace, best_placement, price_candidates
-from automap.planner.search.simplicity import Traits, complexity
+from automap.planner.search.complexity import Traits, complexity
 from automap.planner.spec import JobSpec, SearchSpec
 from automap.service.cli.plan.details import totals
 from automap.service.cli.plan.headline import headline

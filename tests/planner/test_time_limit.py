@@ -9,7 +9,7 @@ import yaml
 
 from automap.planner.errors import NoSolutionInTimeError
 from automap.planner.planning import estimate, make_plan
-from automap.planner.search import objectives
+from automap.planner.search import search
 from automap.planner.spec import JobSpec, SearchSpec, job_spec_json_schema
 from automap.planner.studies.pareto import pareto
 from automap.planner.studies.what_if import what_if
@@ -60,7 +60,7 @@ def test_a_cut_search_ends_with_the_same_plan_every_time() -> None:
 def test_a_limit_by_the_clock_too_short_for_any_plan_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(objectives, "LEAST_SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(search, "LEAST_SEARCH_SECONDS", 0.0)
     with pytest.raises(NoSolutionInTimeError, match=r"raise search\.time_limit_seconds"):
         make_plan(small_job("safe_rlhf", num_nodes=2, search__time_limit_seconds=1e-6))
 

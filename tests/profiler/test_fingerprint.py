@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from automap.planner.profiles import Row
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine import fingerprint
 from automap.profiler.machine.cluster_spec import measured_links, write_cluster
 from automap.profiler.machine.devices import CpuDevice
-from automap.profiler.results.table_files import Row
 
 HERE = fingerprint.identity(CpuDevice())
 

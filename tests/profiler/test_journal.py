@@ -7,11 +7,11 @@ import pytest
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.cost.operators.profile import PROFILES, Profile
+from automap.planner.profiles import COLUMNS, Key, write_tables
 from automap.planner.profiles.tables import write_missing_tables
 from automap.profiler.errors import ProfileError
 from automap.profiler.results.journal import FILE, Entry, Journal
 from automap.profiler.results.measurement import Measurement
-from automap.profiler.results.table_files import COLUMNS, Key, write_tables
 
 
 def product(m: int, seconds: float) -> Entry:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from automap.planner.profiles import Key
 from automap.profiler.machine.devices import CpuDevice
 from automap.profiler.measure.operations import operation
-from automap.profiler.results.table_files import Key
 
 DEVICE = CpuDevice()
 HEADS = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16}

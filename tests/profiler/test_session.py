@@ -17,6 +17,7 @@ from automap.planner.catalogue import architecture, gpu_type
 from automap.planner.cost.operators.interpolation import MEASURED
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.job.resolution import resolve
+from automap.planner.profiles import Key
 from automap.planner.profiles.folder import profile_folder
 from automap.planner.spec import JobSpec
 from automap.profiler.errors import ProfileError
@@ -24,7 +25,6 @@ from automap.profiler.machine.devices import CpuDevice
 from automap.profiler.measure.operations import operation
 from automap.profiler.results.journal import FILE, Journal
 from automap.profiler.results.profile_report import Progress
-from automap.profiler.results.table_files import Key
 from automap.profiler.session import Session, expected_seconds, num_ranks, profile
 from automap.profiler.settings import ProfileSettings
 from tests.docs.documents import ROOT

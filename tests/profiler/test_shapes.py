@@ -5,9 +5,9 @@ import pytest
 
 from automap.planner.catalogue import architecture
 from automap.planner.cost.shards import attention_linears, mlp_linears
+from automap.planner.profiles import COLUMNS
 from automap.profiler.machine.devices import CpuDevice
 from automap.profiler.measure.shapes import COLLECTIVES, Shape, collective_keys, shapes
-from automap.profiler.results.table_files import COLUMNS
 
 TINY, MOE = architecture("tiny-llama"), architecture("qwen3-30b-a3b")
 

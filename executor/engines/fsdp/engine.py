@@ -12,17 +12,13 @@ from automap.executor.batch import Batch
 from automap.executor.engines.fsdp.model import DTYPES, FsdpModel, Precision
 from automap.executor.engines.fsdp.optimizer import ShardedAdamW
 from automap.executor.engines.fsdp.parallel import Recompute, Sharding, sharded_modules
-from automap.executor.engines.fsdp.passes import Passes, in_order
+from automap.executor.engines.fsdp.passes import Passes
 from automap.executor.engines.fsdp.sharded_parameters import copy_local
 from automap.executor.engines.learning_rate import check_schedule, learning_rate
-from automap.executor.engines.training_engine import Head, Loss, Output
+from automap.executor.engines.micro_batches import in_order
+from automap.executor.engines.training_engine import Head, Loss, Output, check_output
 from automap.executor.layout import RankLayout
 from automap.executor.settings import TrainingSettings
-
-_OUTPUTS: dict[Head, tuple[Output, ...]] = {
-    "language_model": ("log_probs",),
-    "scalar": ("values", "scores"),
-}
 
 
 class FsdpEngine(FsdpModel):
@@ -111,20 +107,19 @@ class FsdpEngine(FsdpModel):
         Raises:
             ValueError: an output that the head does not give.
         """
-        if output not in _OUTPUTS[self.head]:
-            raise ValueError(f"a {self.head} head gives {_OUTPUTS[self.head]}, not {output!r}")
+        check_output(self.head, output)
         self.require_on_device("weights")
         self.network.eval()
-        rows, outputs = [], []
+        rows, outputs = [], [torch.zeros(0)]
         with torch.no_grad():
             for part, _ in self._passes.micro_batches(batch):
                 prediction, _ = self._passes.run(batch.take(part), output, temperature=temperature)
                 if len(part):
                     rows.append(part)
-                    outputs.append(prediction)
+                    outputs.append(prediction.cpu())
         for module in sharded_modules(self.network):
             module.reshard()
-        return in_order(batch, rows, outputs, output)
+        return in_order(batch, rows, torch.cat(outputs), output)
 
     def train_step(self, batch: Batch, loss: Loss, *, temperature: float = 1.0) -> dict[str, float]:
         """See `TrainingEngine`."""

@@ -35,7 +35,7 @@ from automap.executor.engines.fsdp.sharded_parameters import (
     full_tensors,
     sharded_parameters,
 )
-from automap.executor.engines.offload import Offloadable
+from automap.executor.engines.offload import Offloadable, device
 from automap.executor.engines.tensor_folder import TensorFolder, save_folder
 from automap.executor.engines.training_engine import Head, Piece
 from automap.executor.layout import RankLayout
@@ -66,7 +66,7 @@ class FsdpModel(Offloadable):
     ) -> None:
         """See `FsdpEngine`."""
         self.layout = layout
-        self.device = _device()
+        self.device = device()
         self.mesh = build_mesh(layout, self.device.type)
         self.context = ContextGroup.of(layout)
         self.place = layout.coordinates(dist.get_rank())
@@ -236,9 +236,3 @@ class FsdpModel(Offloadable):
             standard_deviation=getattr(self.network.model.config, "initializer_range", 0.02),
             seed=self._seed,
         )
-
-
-def _device() -> torch.device:
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

@@ -84,15 +84,3 @@ _FILLER = Batch(
         "response_tokens": Ragged.of([torch.zeros(1, dtype=torch.int64)]),
     }
 )
-
-
-def in_order(batch: Batch, rows: list[Tensor], outputs: list[Tensor], output: Output) -> Batch:
-    """Outputs of micro-batches, put back in the order of the batch's rows, on the host."""
-    values = torch.cat([torch.zeros(0), *(each.cpu() for each in outputs)])
-    order = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])
-    if output == "scores":
-        scores = torch.empty(batch.num_rows)
-        scores[order] = values
-        return Batch({output: scores})
-    lengths = batch.ragged("response_tokens").lengths[order]
-    return Batch({output: Ragged(values, lengths)}).take(order.argsort())

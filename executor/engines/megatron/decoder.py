@@ -38,6 +38,7 @@ from torch.nn.functional import rms_norm
 from automap.executor.engines.megatron.architecture import Architecture
 from automap.executor.engines.megatron.attention import PackedAttention, Sequences
 from automap.executor.engines.megatron.names import NameMap
+from automap.executor.engines.offload import device
 from automap.executor.engines.training_engine import Head
 
 _LAYER = re.compile(r"decoder\.layers\.(\d+)(?:\.mlp\.experts\.local_experts\.(\d+))?")
@@ -261,10 +262,3 @@ def _feed_forward(config: TransformerConfig) -> ModuleSpec:
 
 def _parameter(config: TransformerConfig, *shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(*shape, dtype=config.params_dtype, device=device()))
-
-
-def device() -> torch.device:
-    """Where the model lives: this process's GPU, or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

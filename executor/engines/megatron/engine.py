@@ -24,15 +24,11 @@ from automap.executor.engines.megatron.decoder import DecoderStage
 from automap.executor.engines.megatron.model import MegatronModel
 from automap.executor.engines.megatron.optimizer import Optimizer
 from automap.executor.engines.megatron.parallel_groups import ParallelGroups
+from automap.executor.engines.micro_batches import in_order
 from automap.executor.engines.offload import Offload
-from automap.executor.engines.training_engine import Head, Loss, Output
+from automap.executor.engines.training_engine import Head, Loss, Output, check_output
 from automap.executor.layout import RankLayout
 from automap.executor.settings import TrainingSettings
-
-_OUTPUTS: dict[Head, tuple[Output, ...]] = {
-    "language_model": ("log_probs",),
-    "scalar": ("values", "scores"),
-}
 
 
 class MegatronEngine(MegatronModel):
@@ -106,8 +102,7 @@ class MegatronEngine(MegatronModel):
         Raises:
             ValueError: an output that the head does not give.
         """
-        if output not in _OUTPUTS[self.head]:
-            raise ValueError(f"a {self.head} head gives {_OUTPUTS[self.head]}, not {output!r}")
+        check_output(self.head, output)
         self.require_on_device("weights")
 
         def score(stage: DecoderStage, own: passes.MicroBatch, hidden: Tensor) -> Any:
@@ -123,7 +118,7 @@ class MegatronEngine(MegatronModel):
                 torch.cat(kept, out=values)
             source = self.groups.last_stage_rank
             dist.broadcast(values, source, group=self.groups.pipeline)
-        return passes.in_order(batch, rows, values.cpu(), output)
+        return in_order(batch, rows, values.cpu(), output)
 
     def train_step(self, batch: Batch, loss: Loss, *, temperature: float = 1.0) -> dict[str, float]:
         """See `TrainingEngine`. In fp16, repeats the passes at half the loss scale on overflow."""

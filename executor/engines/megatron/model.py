@@ -17,10 +17,10 @@ from automap.executor.engines.megatron.configuration import (
     Recompute,
     build_configuration,
 )
-from automap.executor.engines.megatron.decoder import DecoderStage, device, global_name, mark_split
+from automap.executor.engines.megatron.decoder import DecoderStage, global_name, mark_split
 from automap.executor.engines.megatron.names import NameMap
 from automap.executor.engines.megatron.parallel_groups import ParallelGroups
-from automap.executor.engines.offload import Offloadable
+from automap.executor.engines.offload import Offloadable, device
 from automap.executor.engines.training_engine import Head, Piece
 from automap.executor.layout import RankLayout
 

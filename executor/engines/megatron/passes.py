@@ -146,15 +146,6 @@ def predict(
     )
 
 
-def in_order(batch: Batch, rows: list[Tensor], values: Tensor, output: Output) -> Batch:
-    """Outputs of micro-batches, end to end, put back in the order of the batch's rows."""
-    order = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])
-    if output == "scores":
-        return Batch({output: values}).take(order.argsort())
-    lengths = batch.ragged("response_tokens").lengths[order]
-    return Batch({output: Ragged(values, lengths)}).take(order.argsort())
-
-
 def _forward_step(
     on_last_stage: OnLastStage, micro_batches: Iterator[MicroBatch], chunk: nn.Module
 ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Any]]]:

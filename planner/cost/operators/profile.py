@@ -122,7 +122,7 @@ class Profile:
         if captured and precision == "fp8":
             eager = self.gemm(m, n, k, precision="fp8", collector=collector)
             return self._least(eager, m, n, k)
-        (rows, columns, inner), shape = _columns(m, n, k)
+        (rows, columns, inner), shape = broadcast_columns(m, n, k)
 
         def of_collector(tables: Tables, precision: str) -> Grid | None:
             return tables.gemm(precision, collector)
@@ -171,7 +171,7 @@ class Profile:
         head_dim: FloatArray | IntArray | float,
     ) -> Timed:
         """Seconds of one layer's causal attention forward, in bf16, with one GPU's heads."""
-        columns, shape = _columns(
+        columns, shape = broadcast_columns(
             batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
         )
         grid = self.tables.prefill_attention if self.tables else None
@@ -191,7 +191,7 @@ class Profile:
         grid = self.tables.prefill_attention_backward if self.tables else None
         if grid is None:
             return None
-        columns, shape = _columns(
+        columns, shape = broadcast_columns(
             batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
         )
         roofline = prefill_attention_roofline
@@ -212,7 +212,7 @@ class Profile:
         `cache_bytes`: bytes of an element of a key and of its value together where that is not 4
         (both in bf16, as measured): 2 in fp8, or where a latent cache serves as both.
         """
-        columns, shape = _columns(
+        columns, shape = broadcast_columns(
             batch_size, kv_length, num_attention_heads, num_key_value_heads, head_dim
         )
         grid = self.tables.decode_attention if self.tables else None
@@ -260,7 +260,7 @@ class Profile:
         expert_tensor_parallel_size GPUs together). As in the measured tables, every GPU of the
         group holds all of them and skips those of other GPUs' experts.
         """
-        columns, shape = _columns(
+        columns, shape = broadcast_columns(
             num_tokens,
             hidden_size,
             moe_intermediate_size,
@@ -293,7 +293,7 @@ class Profile:
 
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
         """Seconds of a kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
-        (num_bytes,), shape = _columns(num_bytes)
+        (num_bytes,), shape = broadcast_columns(num_bytes)
         grid = self.tables.memory_bound if self.tables else None
         if grid is not None:
             # A kernel that moves less than any measured one takes as long as the smallest.
@@ -378,9 +378,10 @@ def known_precision(precision: str) -> str:
     return "bf16" if precision == "fp16" else precision
 
 
-def _columns(
+def broadcast_columns(
     *arguments: FloatArray | IntArray | float,
 ) -> tuple[list[FloatArray], tuple[int, ...]]:
+    """(the arguments, broadcast together and flattened; the shape that they broadcast to)."""
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arguments))
     return [a.reshape(-1) for a in arrays], arrays[0].shape
 

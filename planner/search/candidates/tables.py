@@ -179,6 +179,17 @@ class Tables:
         """True where a placement that lies in one node has shorter weight syncs than others."""
         return any(copy.node_sync_seconds is not None for copy in self.copies)
 
+    def of(self, call: int, copy: int) -> CallTable:
+        """The settings of a call on a copy that can serve it."""
+        return next(each for each in self.calls if (each.call, each.copy) == (call, copy))
+
+    def trains(self, copy: int) -> bool:
+        """Whether some call trains on a copy."""
+        return any(
+            each.copy == copy and self.dataflow_calls[each.call].kind == "train"
+            for each in self.calls
+        )
+
     def in_one_node(self) -> "Tables":
         """All tables as they are priced in a placement that lies in one node."""
         return replace(self, copies=[copy.in_one_node() for copy in self.copies])

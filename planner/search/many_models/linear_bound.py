@@ -17,9 +17,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from automap.planner.layout import FloatArray
+from automap.planner.search.decomposition.benders import slowest
+from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.linear_program import LinearProgram, Terms
 from automap.planner.search.model.bounds import Bounds
 from automap.planner.search.model.problem import Problem
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.search_space import SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,18 @@ class _Call:
     def until_end(self) -> Terms:
         """Terms for minus the call's end: a stretch that begins there is that much shorter."""
         return {self.start: -1.0, self.seconds: -1.0}
+
+
+def linear_bound(space: SearchSpace, limit_seconds: float | None) -> float:
+    """A bound on all periods in a space, at most the limit, that needs no search."""
+    rows = space.rows
+    if limit_seconds is not None:
+        rows = rows_within(space.tables, space.problem, rows, limit_seconds)
+    if not space.is_complete(rows):
+        return 0.0 if limit_seconds is None else limit_seconds
+    cutoff_seconds = slowest(space, rows) if limit_seconds is None else limit_seconds
+    relaxation = relax(relaxed_problem(space, rows), cutoff_seconds=cutoff_seconds)
+    return min(relaxation.bound_seconds, cutoff_seconds)
 
 
 def relax(problem: Problem, *, cutoff_seconds: float) -> Relaxation:

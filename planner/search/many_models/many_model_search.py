@@ -22,11 +22,11 @@ from automap.planner.search.model.problem import Problem, Solution
 from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget
 from automap.planner.search.space.bounds_filter import rows_within
-from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.search_space import SearchSpace
 
 MANY_CALLS = 12
-"""Up to so many the search over sizes proves its plan without such a start."""
+"""Up to so many a search starts without it, and asks for it where the proof turns out hard."""
 DRAWING_SECONDS = 0.05
 """Deterministic seconds that drawing list schedules counts as."""
 ENOUGH_SECONDS = 1.5
@@ -48,6 +48,16 @@ AGAIN_FREED = 4
 """Roles that are freed at once to improve a solution with memory."""
 REAL_SECONDS = 0.3
 """Deterministic seconds of one solution with memory."""
+
+
+def shorter_start(space: SearchSpace, limit_seconds: float, budget: Budget) -> Selected | None:
+    """A placement below the limit, by list schedules and their neighbourhoods."""
+    if not space.problem.barrier or not space.is_complete():
+        return None
+    found = large_start(space, space.rows, limit_seconds=limit_seconds, budget=budget)
+    if found is None or found[1].timing.period >= limit_seconds:
+        return None
+    return rows_of(*found)
 
 
 def large_start(

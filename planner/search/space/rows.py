@@ -1,6 +1,7 @@
 """Rows of the tables that take part in a search, and a placement by such rows."""
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -35,6 +36,11 @@ class Selected:
     call_rows: tuple[tuple[int, int] | None, ...]
     """Per call (copy, row of that call's table on that copy); None: a call without GPUs."""
     timing: Timing
+
+
+def period_of(selected: Selected | None) -> float:
+    """Seconds of an iteration; infinite where there is no placement."""
+    return inf if selected is None else selected.timing.period
 
 
 def rows_of(problem: Problem, solution: Solution) -> Selected:

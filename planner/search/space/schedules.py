@@ -12,16 +12,26 @@ from automap.planner.search.space.search_space import SearchSpace
 def schedule(problem: Problem, assignment: Assignment, *, limits: Limits) -> Solution | None:
     """The shortest period of a fixed assignment; None where no order of its calls is feasible."""
     fixed = pinned(problem, assignment)
-    slowest = sum(
-        max((option.seconds for option in call.options), default=call.fixed_seconds)
-        for call in fixed.calls
-    ) + sum(option.sync_seconds for copy in fixed.copies for option in copy.options)
+    cutoff_seconds = slowest_period(fixed)
     outcome = minimise_period(
-        fixed, limits=limits, cutoff_seconds=slowest + 1e-3, ranges=assignment.first_gpus
+        fixed, limits=limits, cutoff_seconds=cutoff_seconds, ranges=assignment.first_gpus
     )
     if outcome.solution is None:
         return None
     return replace(outcome.solution, assignment=assignment)
+
+
+def slowest_period(problem: Problem) -> float:
+    """A period that no sensible schedule exceeds: every call at its slowest, one by one."""
+    calls = sum(
+        max((option.seconds for option in call.options), default=call.fixed_seconds)
+        for call in problem.calls
+    )
+    syncs = sum(
+        max((option.sync_seconds for option in copy.options), default=0.0)
+        for copy in problem.copies
+    )
+    return calls + syncs + 1e-3
 
 
 def schedule_in_place(

@@ -1,6 +1,6 @@
 """The search space: priced candidates, the problem they are options of, and which take part."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
@@ -13,7 +13,6 @@ from automap.planner.search.candidates.tables import BoolArray, Tables
 from automap.planner.search.model.problem import Assignment, CopyChoice, Problem, Range, Timing
 from automap.planner.search.model.timing import exact_timing
 from automap.planner.search.space.bounds_filter import least_period, rows_within
-from automap.planner.search.space.options import problem_of
 from automap.planner.search.space.rows import (
     Rows,
     Selected,
@@ -21,7 +20,7 @@ from automap.planner.search.space.rows import (
     rows_of_placement,
     rows_up_to,
 )
-from automap.planner.search.space.structure import problem_structure
+from automap.planner.search.space.structure import problem_of, problem_structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,27 @@ class SearchSpace:
     def on_gpus(self, sizes: tuple[int, ...]) -> "SearchSpace":
         """The placements on the first `sizes` GPUs of every pool; 0: the pool is not touched."""
         return _on_gpus(self.tables, self.problem, sizes)
+
+    def nodes(self) -> Iterator["SearchSpace"]:
+        """A node of every pool (nodes of a pool are alike), where its prices are its own.
+
+        What a weight sync takes depends on the whole placement: inside the node where all of it
+        lies in one, across nodes anywhere else. So these placements are a search of their own: else
+        a plan on one node of several would be priced too dear, and its bound would not hold.
+        """
+        if self.tables.differ_in_one_node:
+            for pool in range(len(self.problem.pools)):
+                yield self.node(pool)
+
+    def node(self, pool: int) -> "SearchSpace":
+        """The placements on the first node of one pool."""
+        pools = list(self.problem.pools)
+        size = min(pools[pool].num_gpus, pools[pool].gpus_per_node)
+        pools[pool] = replace(pools[pool], num_gpus=size)
+        sizes = tuple(size if index == pool else 0 for index in range(len(pools)))
+        tables = self.tables.in_one_node()
+        rows = self.rows.both(rows_up_to(tables, sizes))
+        return SearchSpace(tables, replace(self.problem, pools=tuple(pools)), rows)
 
     def with_tables(self, tables: Tables) -> "SearchSpace":
         """This problem with all candidates of `tables`, which price the same copies and calls."""

@@ -1,27 +1,33 @@
 """The named strategies on priced tables: what each may use, its placement, its exact schedule."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.model.solve import Limits
+from automap.planner.search.space.processes import ProcessSpaces
 from automap.planner.search.space.rows import (
     Rows,
     Selected,
     all_rows,
+    period_of,
     rows_of,
     rows_with_counts,
     rows_without_tails,
 )
-from automap.planner.search.space.schedules import schedule
+from automap.planner.search.space.schedules import schedule, schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STRATEGIES, DoesNotFit, Index, StrategyInfo
 
 STARTING_COUNTS = 20
 """Range sizes that the strategies which start a search choose from; on larger clusters the sizes
 are thinned to so many."""
+MIXED = "it has no placement with the first layouts that models of one process may share"
+PROCESS_TRIES = 4
+"""Layouts of a process in which strategies are placed to start a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,45 @@ class Attempt:
     """Seconds of an iteration by the strategy's own cost model."""
     note: str = ""
     """What of its placement is not as the strategy's description says."""
+
+
+def attempted(
+    space: SearchSpace,
+    names: Sequence[str],
+    limits: Limits,
+    most_counts: int | None = STARTING_COUNTS,
+) -> list[Attempt]:
+    """The named strategies; one whose candidates leave some call without any has no placement."""
+    needed = [n for n, call in enumerate(space.tables.dataflow_calls) if call.model is not None]
+    result = []
+    for each in _with_shared_processes(space, names, limits, most_counts):
+        missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
+        if missing:
+            call = space.tables.dataflow_calls[missing[0]].id
+            result.append(Attempt(each.strategy, None, f"no candidate of {call} fits on any range"))
+        else:
+            result.append(replace(each, selected=schedule_in_place(space, each.selected, limits)))
+    return result
+
+
+def _with_shared_processes(
+    space: SearchSpace, names: Sequence[str], limits: Limits, most_counts: int | None
+) -> list[Attempt]:
+    """What the strategies place; where models share a process, in the first few of its layouts."""
+    if all(copy.process is None for copy in space.tables.copies):
+        return attempt(space, names, limits=limits, most_counts=most_counts)
+    best = {name: Attempt(name, None, MIXED) for name in names}
+    choices = ProcessSpaces(space)
+    for _ in range(PROCESS_TRIES):
+        choice = choices.next(inf)
+        if choice is None:
+            break
+        for each in attempt(choice.space, names, limits=limits, most_counts=most_counts):
+            known = best[each.strategy].selected
+            if each.selected is not None and period_of(each.selected) < period_of(known):
+                lifted = replace(each, selected=choice.lift(each.selected))
+                best[each.strategy] = lifted
+    return list(best.values())
 
 
 def attempt(

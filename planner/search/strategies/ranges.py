@@ -11,6 +11,7 @@ from functools import partial
 from automap.planner.search.model.problem import Assignment, CopyOption, PoolSlice, Problem, Range
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, minimise_period
+from automap.planner.search.space.schedules import slowest_period
 from automap.planner.search.strategies.placements import Placements, State
 from automap.planner.search.strategies.placing import DoesNotFit, Placed
 from automap.planner.search.strategies.shadows import Part, part_of, shadows_of
@@ -43,7 +44,7 @@ def fastest_on(
     _check_pairs(problem, places, strategy=strategy)
     part = _on(problem, places, strategy=strategy)
     known = _descended(Placements(part.problem), places)
-    limit = _slowest(part.problem) if known is None else known.seconds * LOOSE
+    limit = slowest_period(part.problem) if known is None else known.seconds * LOOSE
     pruned = prune(part.problem, upper_bound_seconds=limit)
     firsts = tuple(
         places[copy].first if copy in places else None for copy in range(len(problem.copies))
@@ -189,16 +190,3 @@ def _lies_on(pool: PoolSlice, option: CopyOption, span: Range) -> bool:
 
 def _gpus(span: Range) -> str:
     return f"GPUs {span.first} to {span.end - 1}"
-
-
-def _slowest(problem: Problem) -> float:
-    """A period that no sensible schedule exceeds: every call at its slowest, one by one."""
-    calls = sum(
-        max((option.seconds for option in call.options), default=call.fixed_seconds)
-        for call in problem.calls
-    )
-    syncs = sum(
-        max((option.sync_seconds for option in copy.options), default=0.0)
-        for copy in problem.copies
-    )
-    return calls + syncs + 1e-3

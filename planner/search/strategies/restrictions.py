@@ -48,7 +48,7 @@ def tensor_parallel_inference(tables: Tables) -> Rows:
     """
     rows = all_rows(tables)
     for number, (mask, copy) in enumerate(zip(rows.copies, tables.copies, strict=True)):
-        if copy.shadow_of is None and _trains(tables, number):
+        if copy.shadow_of is None and tables.trains(number):
             mask &= _is_megatron(copy)
         elif copy.shadow_of is None:
             mask &= copy.layouts.tensor_parallel_size == copy.layouts.num_gpus
@@ -81,13 +81,6 @@ def _is_zero3(copy: CopyTable) -> BoolArray:
 
 def _is_megatron(copy: CopyTable) -> BoolArray:
     return np.asarray(np.isin(copy.layouts.sharding, MEGATRON), dtype=np.bool_)
-
-
-def _trains(tables: Tables, copy: int) -> bool:
-    return any(
-        table.copy == copy and tables.dataflow_calls[table.call].kind == "train"
-        for table in tables.calls
-    )
 
 
 def _generates(tables: Tables, table: CallTable) -> bool:

@@ -7,8 +7,7 @@ from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.schemas.base import Page, PageQuery
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body, Page, PageQuery
 from automap.service.schemas.catalogue import ClusterRecord, NewCluster
 from automap.service.storage import clusters, profiles
 

@@ -7,7 +7,7 @@ from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ServiceDep
 from automap.service.api.examples import ESTIMATE_EXAMPLES
 from automap.service.api.openapi import problem_responses
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body
 from automap.service.schemas.studies import EstimateRequest, StrategyDescription
 from automap.service.use_cases import studies
 

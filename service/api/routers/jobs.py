@@ -15,8 +15,7 @@ from automap.service.api.dependencies import (
 from automap.service.api.event_stream import event_stream
 from automap.service.api.examples import JOB_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.schemas.base import Page
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body, Page
 from automap.service.schemas.jobs import UNFINISHED, JobQuery, JobRecord, JobRequest
 from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
 from automap.service.storage import job_records

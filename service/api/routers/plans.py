@@ -23,8 +23,7 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.schemas.base import Page
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body, Page
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.schemas.studies import (

@@ -6,8 +6,7 @@ from automap.service.api.bodies import body_by_field, body_docs_of_either
 from automap.service.api.dependencies import KeyHeader, ReadSessionDep, ServiceDep, SessionDep
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.schemas.base import Page
-from automap.service.schemas.body import Body
+from automap.service.schemas.base import Body, Page
 from automap.service.schemas.measurements import MeasureRequest, ProfileJobRecord
 from automap.service.schemas.profiles import (
     NewProfile,

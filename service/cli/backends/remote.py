@@ -27,7 +27,7 @@ from automap.service.cli.backends.protocol import KnownPlan, Tell, Variations
 from automap.service.cli.inputs.files import read_document, read_spec, read_spec_of
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.planners.deadlines import planning_deadline_seconds
-from automap.service.schemas.document_kinds import SETTINGS, SPEC, kind_of
+from automap.service.schemas.documents import SETTINGS, SPEC, kind_of
 
 if TYPE_CHECKING:
     from automap.planner import Simulation

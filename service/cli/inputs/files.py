@@ -28,18 +28,20 @@ from automap.service.runs.checked_settings import (
     settings_errors,
     spec_errors,
 )
-from automap.service.schemas.document_kinds import (
+from automap.service.schemas.documents import (
     LOOKS,
+    MAX_DOCUMENT_BYTES,
     PLACEMENT,
     PLAN,
     RECORD,
     REPORT,
     SETTINGS,
     SPEC,
+    DocumentError,
     kind_of,
+    load_document,
     mark_of,
 )
-from automap.service.schemas.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from automap.service.schemas.placements import ANY_PLACEMENT
 
 STANDARD_INPUT = "-"

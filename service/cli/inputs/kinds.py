@@ -7,7 +7,7 @@ from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.failures import BadInputError
-from automap.service.schemas.document_kinds import LOOKS, kind_of
+from automap.service.schemas.documents import LOOKS, kind_of
 
 
 def need_kind(document: object, name: str, *wanted: str, remedies: Sequence[str] = ()) -> None:

@@ -15,20 +15,18 @@ from automap.service.cli.options.shared import (
     Show,
     SpecArgument,
     Where,
+    argument,
+    flag,
+    option,
 )
 from automap.service.cli.terminal.usage import SEARCH_SECONDS, SECONDS, SHARE
 
 
 @dataclass(frozen=True)
 class ExamplesArguments:
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Copy this one; default: list them all.")
-    ] = None
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="FILE", help="Where it goes; default: NAME.yaml, here."),
-    ] = None
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False
+    name: str | None = argument("Copy this one; default: list them all.", metavar="[NAME]")
+    to: str | None = option("Where it goes; default: NAME.yaml, here.", metavar="FILE")
+    force: bool = flag("Overwrite files.")
     json: JsonOption = False
 
 
@@ -40,17 +38,9 @@ class ListingArguments:
 @dataclass(frozen=True)
 class TargetsArguments:
     show: Show
-    spec: Annotated[
-        str | None,
-        typer.Argument(metavar="[SPEC]", help="A job spec: what would each target cost it?"),
-    ] = None
-    target: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this one; may be repeated."),
-    ] = None
-    brief: Annotated[
-        bool, typer.Option("--brief", help="Do not plan without each limit in turn.")
-    ] = False
+    spec: str | None = argument("A job spec: what would each target cost it?", metavar="[SPEC]")
+    target: list[str] | None = option("Only this one; may be repeated.", metavar="NAME")
+    brief: bool = flag("Do not plan without each limit in turn.")
 
 
 @dataclass(frozen=True)
@@ -58,9 +48,7 @@ class SchemaArguments:
     what: Annotated[
         str, typer.Argument(metavar="job-spec|placement|run-settings", help="Which document.")
     ]
-    json: Annotated[
-        bool, typer.Option("--json", help="Accepted for symmetry: a schema is JSON anyway.")
-    ] = False
+    json: bool = flag("Accepted for symmetry: a schema is JSON anyway.")
 
 
 @dataclass(frozen=True)
@@ -70,47 +58,25 @@ class PlanArguments:
     show: Show
     output: OutputOption = None
     details: DetailsOption = False
-    picture: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw what runs when on which GPUs: .svg, .png or .pdf."),
-    ] = None
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="NAME",
-            help=f"Place it as this strategy would. {STRATEGY_NAMES}",
-        ),
-    ] = None
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="What is to run it: automap, verl@0.9.1, or any (what can be priced).",
-        ),
-    ] = None
-    explain_infeasible: Annotated[
-        bool,
-        typer.Option(
-            "--explain-infeasible",
-            help="Where nothing fits, plan the smallest changes with which something does.",
-        ),
-    ] = False
-    gap: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Stop when no plan can be better by more than this share, 0.01 for 1 %.",
-        ),
-    ] = None
-    simplicity_tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Share by which a simpler plan may miss the optimum; 0: always the optimum.",
-        ),
-    ] = None
+    picture: str | None = option(
+        "Draw what runs when on which GPUs: .svg, .png or .pdf.", metavar="FILE"
+    )
+    strategy: str | None = option(
+        f"Place it as this strategy would. {STRATEGY_NAMES}", short="-s", metavar="NAME"
+    )
+    target: str | None = option(
+        "What is to run it: automap, verl@0.9.1, or any (what can be priced).", metavar="NAME"
+    )
+    explain_infeasible: bool = flag(
+        "Where nothing fits, plan the smallest changes with which something does."
+    )
+    gap: float | None = option(
+        "Stop when no plan can be better by more than this share, 0.01 for 1 %.", metavar="SHARE"
+    )
+    simplicity_tolerance: float | None = option(
+        "Share by which a simpler plan may miss the optimum; 0: always the optimum.",
+        metavar="SHARE",
+    )
 
 
 @dataclass(frozen=True)
@@ -130,15 +96,9 @@ class CompareArguments:
     spec: SpecArgument
     where: Where
     show: Show
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="NAME",
-            help=f"Only this one; may be repeated. {STRATEGY_NAMES}",
-        ),
-    ] = None
+    strategy: list[str] | None = option(
+        f"Only this one; may be repeated. {STRATEGY_NAMES}", short="-s", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True)
@@ -146,16 +106,10 @@ class ParetoArguments:
     spec: SpecArgument
     where: Where
     show: Show
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            parser=SHARE, metavar="SHARE", help="Leave out what others beat up to this share."
-        ),
-    ] = 0.0
-    picture: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw seconds against price; .png, .svg or .pdf."),
-    ] = None
+    tolerance: float = option(
+        "Leave out what others beat up to this share.", parser=SHARE, metavar="SHARE", default=0.0
+    )
+    picture: str | None = option("Draw seconds against price; .png, .svg or .pdf.", metavar="FILE")
     output: OutputOption = None
 
 
@@ -164,17 +118,9 @@ class WhatIfArguments:
     spec: SpecArgument
     where: Where
     show: Show
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Numbers of nodes to try, separated by commas."),
-    ] = None
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE,...", help="GPU types to try; `automap gpus` lists them."),
-    ] = None
-    pool: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which pool; needed where there are several.")
-    ] = None
+    nodes: str | None = option("Numbers of nodes to try, separated by commas.", metavar="N,N,...")
+    gpu: str | None = option("GPU types to try; `automap gpus` lists them.", metavar="TYPE,...")
+    pool: str | None = option("Which pool; needed where there are several.", metavar="NAME")
     output: OutputOption = None
 
 
@@ -183,30 +129,18 @@ class ExplainArguments:
     plan_or_spec: PlanOrSpecArgument
     where: Where
     show: Show
-    part: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Only this of alternatives, sensitivity, regret; may be repeated."
-        ),
-    ] = None
-    fewer_gpus: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Ask for N fewer GPUs; default: a node fewer, and half."
-        ),
-    ] = None
-    scenarios: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, max=1000, help="How many sets of seconds to draw for the regret."
-        ),
-    ] = None
-    search_seconds: Annotated[
-        float | None,
-        typer.Option(
-            parser=SEARCH_SECONDS, metavar="SECONDS", help="Limit of every search; default: 2."
-        ),
-    ] = None
+    part: list[str] | None = option(
+        "Only this of alternatives, sensitivity, regret; may be repeated.", metavar="NAME"
+    )
+    fewer_gpus: int | None = option(
+        "Ask for N fewer GPUs; default: a node fewer, and half.", metavar="N", min=1
+    )
+    scenarios: int | None = option(
+        "How many sets of seconds to draw for the regret.", metavar="N", min=1, max=1000
+    )
+    search_seconds: float | None = option(
+        "Limit of every search; default: 2.", parser=SEARCH_SECONDS, metavar="SECONDS"
+    )
 
 
 @dataclass(frozen=True)
@@ -214,18 +148,12 @@ class SimulateArguments:
     plan_or_spec: PlanOrSpecArgument
     where: Where
     show: Show
-    iterations: Annotated[
-        int, typer.Option("--iterations", "-n", min=1, max=1000, help="How many.")
-    ] = 100
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the lengths that are drawn.")] = 0
-    trace: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the timeline for chrome://tracing or Perfetto."),
-    ] = None
-    picture: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw the timeline (.png, .svg, .pdf)."),
-    ] = None
+    iterations: int = option("How many.", short="-n", min=1, max=1000, default=100)
+    seed: int = option("Seed of the lengths that are drawn.", min=0, default=0)
+    trace: str | None = option(
+        "Write the timeline for chrome://tracing or Perfetto.", metavar="FILE"
+    )
+    picture: str | None = option("Draw the timeline (.png, .svg, .pdf).", metavar="FILE")
 
 
 @dataclass(frozen=True)
@@ -233,82 +161,45 @@ class ExportArguments:
     plan_or_spec: PlanOrSpecArgument
     where: Where
     show: Show
-    target: Annotated[
-        str,
-        typer.Option(metavar="NAME@VERSION", help="What runs it; `automap targets` lists them."),
-    ] = "verl@0.9.1"
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out", "-o", metavar="DIR|-", help="Where the script goes; -: standard output."
-        ),
-    ] = "-"
-    nearest: Annotated[
-        bool,
-        typer.Option(
-            "--nearest",
-            help="Where the plan cannot be exported, plan its job inside the target and export "
-            "that; every change is shown.",
-        ),
-    ] = False
+    target: str = option(
+        "What runs it; `automap targets` lists them.", metavar="NAME@VERSION", default="verl@0.9.1"
+    )
+    out: str = option(
+        "Where the script goes; -: standard output.", short="-o", metavar="DIR|-", default="-"
+    )
+    nearest: bool = flag(
+        "Where the plan cannot be exported, plan its job inside the target and export that; "
+        "every change is shown."
+    )
 
 
 @dataclass(frozen=True)
 class ReplanArguments:
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that runs.")]
     show: Show
-    measured: Annotated[
-        str | None,
-        typer.Option("--measured", metavar="REPORT.json", help="The report of its run."),
-    ] = None
-    call: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SECONDS", help="What a call (or ROLE.sync) takes; may be repeated."
-        ),
-    ] = None
-    lose_node: Annotated[
-        list[str] | None,
-        typer.Option(metavar="POOL[:N]", help="A node, or N, of the pool is gone."),
-    ] = None
-    add_nodes: Annotated[
-        list[str] | None, typer.Option(metavar="POOL:N", help="N nodes have come to the pool.")
-    ] = None
-    iterations_left: Annotated[
-        int | None, typer.Option(min=1, help="Iterations left; default: those of the spec.")
-    ] = None
-    startup_seconds: Annotated[
-        float | None,
-        typer.Option(
-            parser=SECONDS,
-            metavar="SECONDS",
-            help="What a restart takes; default: as the spec says, or an estimate.",
-        ),
-    ] = None
-    checkpoint_seconds: Annotated[
-        float | None,
-        typer.Option(
-            parser=SECONDS,
-            metavar="SECONDS",
-            help="How long a restart waits for a checkpoint; default: likewise.",
-        ),
-    ] = None
-    search_seconds: Annotated[
-        float | None,
-        typer.Option(
-            parser=SEARCH_SECONDS, metavar="SECONDS", help="Limit of the search; default: 0.15."
-        ),
-    ] = None
-    move_by: Annotated[
-        str, typer.Option(metavar="restart|reshard", help="How a move would be done.")
-    ] = "restart"
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the new plan here, if any."),
-    ] = None
-    server: Annotated[
-        str | None, typer.Option(metavar="URL", help="Have a running service do it.")
-    ] = None
+    measured: str | None = option("The report of its run.", metavar="REPORT.json")
+    call: list[str] | None = option(
+        "What a call (or ROLE.sync) takes; may be repeated.", metavar="NAME=SECONDS"
+    )
+    lose_node: list[str] | None = option("A node, or N, of the pool is gone.", metavar="POOL[:N]")
+    add_nodes: list[str] | None = option("N nodes have come to the pool.", metavar="POOL:N")
+    iterations_left: int | None = option("Iterations left; default: those of the spec.", min=1)
+    startup_seconds: float | None = option(
+        "What a restart takes; default: as the spec says, or an estimate.",
+        parser=SECONDS,
+        metavar="SECONDS",
+    )
+    checkpoint_seconds: float | None = option(
+        "How long a restart waits for a checkpoint; default: likewise.",
+        parser=SECONDS,
+        metavar="SECONDS",
+    )
+    search_seconds: float | None = option(
+        "Limit of the search; default: 0.15.", parser=SEARCH_SECONDS, metavar="SECONDS"
+    )
+    move_by: str = option("How a move would be done.", metavar="restart|reshard", default="restart")
+    output: str | None = option("Write the new plan here, if any.", short="-o", metavar="FILE")
+    server: str | None = option("Have a running service do it.", metavar="URL")
     api_key: KeyOption = None
 
 
@@ -318,18 +209,10 @@ class ValidateArguments:
         list[str],
         typer.Argument(metavar="TABLE.csv...", help="Tables of measurements; docs: accuracy.md."),
     ]
-    quality: Annotated[str, typer.Option(help="Only rows of these grades, any of A, B and C.")] = (
-        "A,B"
-    )
-    by: Annotated[str, typer.Option(help="Group by some of source, gpu, precision, model.")] = (
-        "source,gpu,precision"
+    quality: str = option("Only rows of these grades, any of A, B and C.", default="A,B")
+    by: str = option(
+        "Group by some of source, gpu, precision, model.", default="source,gpu,precision"
     )
     json: JsonOption = False
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="OUT.csv", help="Write every prediction with its parts here."),
-    ] = None
-    plot: Annotated[
-        str | None,
-        typer.Option(metavar="OUT.png", help="Draw predicted against measured here."),
-    ] = None
+    rows: str | None = option("Write every prediction with its parts here.", metavar="OUT.csv")
+    plot: str | None = option("Draw predicted against measured here.", metavar="OUT.png")

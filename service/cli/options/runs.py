@@ -13,6 +13,9 @@ from automap.service.cli.options.shared import (
     PlanOrSpecArgument,
     SettingsOption,
     Show,
+    argument,
+    flag,
+    option,
 )
 from automap.service.cli.terminal.usage import POSITIVE
 
@@ -26,16 +29,9 @@ class RunArguments:
     plan_or_spec: PlanOrSpecArgument
     show: Show
     settings: SettingsOption = None
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Where the run writes; resumes it."),
-    ] = None
-    ray_address: Annotated[
-        str | None, typer.Option(help="A Ray cluster; default: one of its own on this machine.")
-    ] = None
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Default: as the settings or the spec say.")
-    ] = None
+    output: str | None = option("Where the run writes; resumes it.", short="-o", metavar="FOLDER")
+    ray_address: str | None = option("A Ray cluster; default: one of its own on this machine.")
+    iterations: int | None = option("Default: as the settings or the spec say.", min=1)
 
 
 @dataclass(frozen=True)
@@ -56,137 +52,80 @@ class SubmitArguments:
 @dataclass(frozen=True)
 class JobsArguments:
     account: Account
-    job_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[ID]", help="Show this job; default: list the latest."),
-    ] = None
+    job_id: str | None = argument("Show this job; default: list the latest.", metavar="[ID]")
     follow: FollowOption = False
-    logs: Annotated[bool, typer.Option("--logs", help="Show the end of its output.")] = False
-    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it.")] = False
+    logs: bool = flag("Show the end of its output.")
+    cancel: bool = flag("Cancel it.")
     json: JsonOption = False
 
 
 @dataclass(frozen=True)
 class HistoryArguments:
     account: Account
-    plan_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[PLAN]", help="Id of a stored plan; default: runs of all plans."),
-    ] = None
+    plan_id: str | None = argument(
+        "Id of a stored plan; default: runs of all plans.", metavar="[PLAN]"
+    )
     json: JsonOption = False
 
 
 @dataclass(frozen=True)
 class ServeArguments:
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None
+    host: str | None = option("Address to listen on.")
+    port: int | None = option("Port to listen on.")
     database_url: DatabaseOption = None
-    with_worker: Annotated[
-        bool, typer.Option("--with-worker", help="Start a worker too, if Ray is installed.")
-    ] = False
+    with_worker: bool = flag("Start a worker too, if Ray is installed.")
 
 
 @dataclass(frozen=True)
 class WorkerArguments:
     database_url: DatabaseOption = None
-    ray_address: Annotated[
-        str | None,
-        typer.Option(help="Where to submit runs, http://HOST:8265; default: a local Ray."),
-    ] = None
-    until_stdin_closes: Annotated[bool, typer.Option(hidden=True)] = False
+    ray_address: str | None = option(
+        "Where to submit runs, http://HOST:8265; default: a local Ray."
+    )
+    until_stdin_closes: bool = flag(hidden=True)
 
 
 @dataclass(frozen=True)
 class ProfileArguments:
     show: Show
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Measure the shapes of these models first: catalogue names or config.json files, "
-            "separated by commas; may be repeated.",
-        ),
-    ] = None
-    budget: Annotated[
-        float,
-        typer.Option(parser=POSITIVE, metavar="SECONDS", help="Measure for about this long."),
-    ] = 300.0
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Where the tables go; continues it."),
-    ] = None
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Measure only these tables (host_work, collectives, ...), separated by commas; "
-            "default: all that the budget is long enough for.",
-        ),
-    ] = None
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="cpu|cuda", help="Default: CUDA where there is a device."),
-    ] = None
-    ranks: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Most processes of a collective; default: every device."),
-    ] = None
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="A Ray cluster: measure one node of each kind, and the link between two.",
-        ),
-    ] = None
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Store it on a running service, too."),
-    ] = None
+    models: list[str] | None = option(
+        "Measure the shapes of these models first: catalogue names or config.json files, "
+        "separated by commas; may be repeated.",
+        metavar="NAME",
+    )
+    budget: float = option(
+        "Measure for about this long.", parser=POSITIVE, metavar="SECONDS", default=300.0
+    )
+    output: str | None = option("Where the tables go; continues it.", short="-o", metavar="FOLDER")
+    tables: list[str] | None = option(
+        "Measure only these tables (host_work, collectives, ...), separated by commas; "
+        "default: all that the budget is long enough for.",
+        metavar="NAME",
+    )
+    device: str | None = option("Default: CUDA where there is a device.", metavar="cpu|cuda")
+    ranks: int | None = option(
+        "Most processes of a collective; default: every device.", metavar="N"
+    )
+    ray_address: str | None = option(
+        "A Ray cluster: measure one node of each kind, and the link between two.", metavar="ADDRESS"
+    )
+    server: str | None = option("Store it on a running service, too.", metavar="URL")
     api_key: KeyOption = None
-    make_default: Annotated[
-        bool,
-        typer.Option(
-            "--make-default", help="On the service, price pools with it that name no profile."
-        ),
-    ] = False
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Refuse devices that others use, instead of marking that."),
-    ] = False
-    on_cluster: Annotated[
-        bool,
-        typer.Option("--on-cluster", help="Have the --server measure the cluster it runs jobs on."),
-    ] = False
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="With --on-cluster: stay and show what happens.")
-    ] = False
+    make_default: bool = flag("On the service, price pools with it that name no profile.")
+    strict: bool = flag("Refuse devices that others use, instead of marking that.")
+    on_cluster: bool = flag("Have the --server measure the cluster it runs jobs on.")
+    follow: bool = flag("With --on-cluster: stay and show what happens.", short="-f")
 
 
 @dataclass(frozen=True)
 class ProfilesArguments:
     account: Account
-    version: Annotated[
-        str | None, typer.Argument(help="A stored profile; default: list them all.")
-    ] = None
-    store: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Store the profile in this folder."),
-    ] = None
-    diff: Annotated[
-        str | None,
-        typer.Option(metavar="OTHER", help="How the other profile differs from it."),
-    ] = None
-    fetch: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Write it to a new folder."),
-    ] = None
-    make_default: Annotated[
-        bool,
-        typer.Option("--make-default", help="Price pools that name no profile with it."),
-    ] = False
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete it; plans made with it stay.")
-    ] = False
+    version: str | None = argument("A stored profile; default: list them all.")
+    store: str | None = option("Store the profile in this folder.", metavar="FOLDER")
+    diff: str | None = option("How the other profile differs from it.", metavar="OTHER")
+    fetch: str | None = option("Write it to a new folder.", metavar="FOLDER")
+    make_default: bool = flag("Price pools that name no profile with it.")
+    delete: bool = flag("Delete it; plans made with it stay.")
     json: JsonOption = False
 
 
@@ -200,44 +139,26 @@ class CalibrateArguments:
         ),
     ]
     show: Show
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER|shipped",
-            help="The profile to correct, measured on the runs' GPUs, or the shipped tables; "
-            "default: what priced the plan.",
-        ),
-    ] = None
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Where its new version goes; with several GPU types, a folder each in there.",
-        ),
-    ] = None
-    plan: Annotated[
-        str | None,
-        typer.Option(metavar="PLAN", help="What was run; default: plan.json beside the report."),
-    ] = None
-    spec: Annotated[
-        str | None,
-        typer.Option(metavar="SPEC", help="A job spec that takes over the lengths of responses."),
-    ] = None
-    output_spec: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Where the spec with these lengths goes.")
-    ] = None
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="automap|verl|openrlhf|nemo-rl",
-            help="Which framework's runs: for others than automap, logs of metrics as JSON lines "
-            "or TensorBoard's event files, with --plan.",
-        ),
-    ] = "automap"
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A service whose jobs RUN names by id."),
-    ] = None
+    profile: str | None = option(
+        "The profile to correct, measured on the runs' GPUs, or the shipped tables; "
+        "default: what priced the plan.",
+        metavar="FOLDER|shipped",
+    )
+    output: str | None = option(
+        "Where its new version goes; with several GPU types, a folder each in there.",
+        short="-o",
+        metavar="FOLDER",
+    )
+    plan: str | None = option("What was run; default: plan.json beside the report.", metavar="PLAN")
+    spec: str | None = option(
+        "A job spec that takes over the lengths of responses.", metavar="SPEC"
+    )
+    output_spec: str | None = option("Where the spec with these lengths goes.", metavar="SPEC")
+    format: str = option(
+        "Which framework's runs: for others than automap, logs of metrics as JSON lines "
+        "or TensorBoard's event files, with --plan.",
+        metavar="automap|verl|openrlhf|nemo-rl",
+        default="automap",
+    )
+    server: str | None = option("A service whose jobs RUN names by id.", metavar="URL")
     api_key: KeyOption = None

@@ -1,7 +1,11 @@
-"""Options that several commands have, and how a command takes all of its own as one value."""
+"""Options that several commands have, and how a command takes all of its own as one value.
+
+What one command alone takes is a field that `option`, `flag` or `argument` makes; what several take
+has a type of its own here.
+"""
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
@@ -44,6 +48,31 @@ STRATEGY_NAMES = (
     "one_step_off, fully_async."
 )
 """The names in automap.planner.spec's StrategyName, which takes too long to import for --help."""
+DECLARED = "declared"
+"""Where a field's metadata have what typer is told of it: a function of its name."""
+
+
+def option(
+    text: str | None = None, *, short: str | None = None, default: Any = None, **settings: Any
+) -> Any:
+    """A field that is an option, named as the field is; `settings` are those of typer.Option."""
+
+    def declared(name: str) -> Any:
+        names = [f"--{name.replace('_', '-')}", *([short] if short else [])]
+        return typer.Option(*names, help=text, **settings)
+
+    return field(default=default, metadata={DECLARED: declared})
+
+
+def flag(text: str | None = None, *, short: str | None = None, **settings: Any) -> Any:
+    """A field that is an option without a value: False unless it is given."""
+    return option(text, short=short, default=False, **settings)
+
+
+def argument(text: str, *, metavar: str | None = None) -> Any:
+    """A field that is an argument which may be left out."""
+    declared = typer.Argument(help=text, metavar=metavar)
+    return field(default=None, metadata={DECLARED: lambda _: declared})
 
 
 @dataclass(frozen=True)
@@ -58,17 +87,11 @@ class Show:
 class Where:
     """What plans and prices: this process with these profiles, or a running service."""
 
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Price GPUs of a type with what automap profile measured on it; may be repeated.",
-        ),
-    ] = None
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Have a running service do it, which stores plans."),
-    ] = None
+    profile: list[str] | None = option(  # noqa: RUF009 - it makes a field
+        "Price GPUs of a type with what automap profile measured on it; may be repeated.",
+        metavar="FOLDER",
+    )
+    server: str | None = option("Have a running service do it, which stores plans.", metavar="URL")
     api_key: KeyOption = None
 
 
@@ -105,9 +128,12 @@ def _leaves(group: Any) -> list[Field[Any]]:
     ]
 
 
-def _parameter(field: Field[Any]) -> Parameter:
-    default = Parameter.empty if field.default is MISSING else field.default
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+def _parameter(each: Field[Any]) -> Parameter:
+    default = Parameter.empty if each.default is MISSING else each.default
+    annotation: Any = each.type
+    if declared := each.metadata.get(DECLARED):
+        annotation = Annotated[annotation, declared(each.name)]
+    return Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _built(group: Any, typed: dict[str, Any]) -> Any:

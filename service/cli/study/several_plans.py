@@ -23,9 +23,9 @@ def run_pareto(given: ParetoArguments) -> None:
     with working("Pareto front", given.show) as tell:
         front, document = backend.pareto(spec, tolerance=given.tolerance, tell=tell)
     if given.picture is not None:
-        from automap.service.cli.study.front_picture import plot
+        from automap.service.cli.study.pictures import draw_front
 
-        plot(front, given.picture)
+        draw_front(front, given.picture)
     if not _as_json(document, output=given.output, as_json=given.show.json):
         out, brief = console.stdout_console(), given.show.quiet
         out.print(front_view(front, width=out.width, brief=brief), soft_wrap=brief)

@@ -43,9 +43,9 @@ def run_simulate(given: SimulateArguments) -> None:
             raise BadInputError(f"{refusal}: {error}") from None
     write_file(given.trace, json.dumps(simulation.trace))
     if given.picture is not None:
-        from automap.service.cli.study.simulation_picture import draw
+        from automap.service.cli.study.pictures import draw_simulation
 
-        draw(timeline, title=_title(simulation), path=given.picture)
+        draw_simulation(timeline, title=_title(simulation), path=given.picture)
     _show(simulation.model_copy(update={"trace": None}), given.show)
 
 

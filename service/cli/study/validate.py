@@ -30,9 +30,9 @@ def run_validate(given: ValidateArguments) -> None:
         reports, mistakes = _reports(given.tables, qualities)
     _write_rows(given.rows, reports)
     if given.plot is not None and any(report.predictions for report in reports):
-        from automap.service.cli.study.validation_picture import plot
+        from automap.service.cli.study.pictures import draw_validation
 
-        plot([one for report in reports for one in report.predictions], given.plot)
+        draw_validation([one for report in reports for one in report.predictions], given.plot)
     if given.json:
         document = as_document(reports, mistakes, dimensions)
         console.write_json(json.dumps(document, indent=2, allow_nan=False))

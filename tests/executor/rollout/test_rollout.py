@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from automap.executor.rollout.cpu_experts import own_experts
-from automap.executor.rollout.seeds import response_seed
+from automap.executor.rollout.sampling import response_seed
 from tests.executor.ranks import Case, run_cases
 from tests.executor.rollout import hybrid_cases, planned_cases, rollout_cases, stage_cases
 

@@ -20,8 +20,8 @@ from automap.planner.cost.stacks import STACKS
 from automap.planner.cost.training.optimizer_step import data_parallel_seconds, exposed, whole_step
 from automap.planner.layout import Layouts
 from automap.planner.planning import make_plan
+from automap.planner.profiles import Row
 from automap.planner.spec import TrainingStack
-from automap.profiler.results.table_files import Row
 from tests.helpers.cost_model import ints, layouts, model, pool, workload
 from tests.helpers.measured_profiles import host_work, tiny_spec
 from tests.helpers.profile_folders import memory_bound, profile_folder

@@ -18,7 +18,7 @@ from automap.planner.cost.training.whole_layers import (
     priced_layer_seconds,
 )
 from automap.planner.job.job import Model
-from automap.profiler.results.table_files import Row
+from automap.planner.profiles import Row
 from tests.helpers.cost_model import ints, pool
 from tests.helpers.layer_work import HOST, KERNELS, ONES, SIZES, layers
 from tests.helpers.profile_folders import profile_folder

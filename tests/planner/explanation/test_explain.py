@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from automap.planner.assembly import plan as assembly
+from automap.planner.assembly.proof import why_stopped
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender
@@ -21,12 +22,12 @@ from automap.planner.explanation.sensitivity import subjects, threshold
 from automap.planner.explanation.solving import Contenders
 from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
-from automap.planner.planning import estimate, make_plan, why_stopped
+from automap.planner.planning import estimate, make_plan
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
 from automap.planner.search import Limits, Proven, Selected
 from automap.planner.search.model.timing import exact_timing
-from automap.planner.search.objectives import best_placement
+from automap.planner.search.search import best_placement
 from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job

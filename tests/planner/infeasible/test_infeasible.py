@@ -14,9 +14,9 @@ from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import attempted
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STRATEGIES
+from automap.planner.search.strategies.attempts import attempted
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 

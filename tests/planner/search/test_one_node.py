@@ -11,9 +11,8 @@ from automap.planner.explanation.study import study
 from automap.planner.plan.types import Placement
 from automap.planner.planning import estimate, make_plan
 from automap.planner.search.model.problem import Assignment, Problem, copy_range
-from automap.planner.search.search import solve
+from automap.planner.search.search import break_ties, solve
 from automap.planner.search.space.search_space import SearchSpace
-from automap.planner.search.tie_break import break_ties
 from automap.planner.studies.pareto import pareto
 from tests.helpers.small_jobs import pool, small_job
 from tests.planner.search import oracle

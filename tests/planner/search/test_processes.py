@@ -15,7 +15,8 @@ from automap.planner.search import search
 from automap.planner.search.candidates.tables import FREE, Tables
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.objectives import SearchResult
+from automap.planner.search.search import solve
 from automap.planner.search.space.processes import ProcessSpaces, of_process, shared_by
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.targets.tables import VERL

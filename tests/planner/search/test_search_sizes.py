@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from automap.planner.layout import GenerationLayouts, Layouts
-from automap.planner.search import objectives
+from automap.planner.search import search
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.model.problem import (
     Assignment,
@@ -30,18 +30,18 @@ from automap.planner.search.model.problem import (
 )
 from automap.planner.search.model.solve import MOST_TICKS, Limits, minimise_period
 from automap.planner.search.objectives import (
+    Cheapest,
+    FewestGpus,
     RunPrice,
-    attempted,
-    cheapest,
-    fewest_gpus,
+    SearchResult,
     paid_gpus,
 )
-from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.search import best_on_nodes, break_ties, solve
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.schedules import schedule
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
-from automap.planner.search.tie_break import break_ties
+from automap.planner.search.strategies.attempts import attempted
 from tests.planner.search import oracle
 from tests.planner.search.instances import MIB, random_problem
 
@@ -342,7 +342,7 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
     space = space_of(problem)
     every = list(every_placement(problem))
     least_price = min((p * space.price_per_second(s) for p, s in every), default=inf)
-    best = cheapest(RunPrice(space, 1, 0.0), [], [], LIMITS)
+    best = best_on_nodes(Cheapest(RunPrice(space, 1, 0.0), [], LIMITS), [])
     assert best.is_proven
     assert best.objective_value == pytest.approx(least_price)
     assert best.lower_bound == pytest.approx(least_price)
@@ -351,7 +351,7 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
     fastest = min((p for p, _ in every), default=0)
     for target in (None, float(fastest), fastest + 2.0):
         counts = [paid_gpus(problem, s) for p, s in every if target is None or p <= target]
-        fewest = fewest_gpus(space, [], [], LIMITS, target)
+        fewest = best_on_nodes(FewestGpus(space, [], LIMITS, target), [])
         assert fewest.is_proven
         assert fewest.objective_value == min(counts, default=inf)
         if fewest.solution is not None:
@@ -369,18 +369,18 @@ def test_the_work_of_all_numbers_of_nodes_counts(monkeypatch: pytest.MonkeyPatch
         counted += 0.25
         return found
 
-    monkeypatch.setattr(objectives, "solve", solve_and_count)
+    monkeypatch.setattr(search, "solve", solve_and_count)
     several = 0
     for seed in range(20):
         problem = priced(instance(seed, barrier=True), seed)
         space = space_of(problem)
         fastest = min((p for p, _ in every_placement(problem)), default=0)
-        for search in (
-            lambda space=space, target=float(fastest): fewest_gpus(space, [], [], LIMITS, target),
-            lambda space=space: cheapest(RunPrice(space, 1, 0.0), [], [], LIMITS),
+        for objective in (
+            FewestGpus(space, [], LIMITS, float(fastest)),
+            Cheapest(RunPrice(space, 1, 0.0), [], LIMITS),
         ):
             counted = 0.0
-            assert search().deterministic_seconds == counted
+            assert best_on_nodes(objective, []).deterministic_seconds == counted
             several += counted > 0.25
     assert several
 
@@ -393,7 +393,7 @@ def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int)
     periods = [a.selected.timing.period for a in attempts if a.selected is not None]
     none = Limits(0.0, seed=1)
     for target in (None, *periods):
-        fewest = fewest_gpus(space, attempts, names, none, target)
+        fewest = best_on_nodes(FewestGpus(space, attempts, none, target), names)
         if not periods:
             assert fewest.solution is None
             continue
@@ -401,7 +401,7 @@ def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int)
         assert fewest.lower_bound <= fewest.objective_value
         if target is not None:
             assert fewest.solution.timing.period <= target
-    best = cheapest(RunPrice(space, 1, 0.0), attempts, names, none)
+    best = best_on_nodes(Cheapest(RunPrice(space, 1, 0.0), attempts, none), names)
     assert (best.solution is None) == (not periods)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from automap.service.errors.quantities import in_base_unit
+from automap.service.errors.fields import in_base_unit
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from automap.planner.errors import InfeasibleError
 from automap.planner.spec import JobSpec
 from automap.service.api.refusals import refusal_of
-from automap.service.errors.domain import BusyError
-from automap.service.errors.planner import (
+from automap.service.errors.domain import (
+    BusyError,
     PlannerCancelledError,
     PlannerCrashedError,
     PlannerTimeoutError,
