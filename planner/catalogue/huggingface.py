@@ -75,6 +75,7 @@ def architecture_from_config(
             range, all of them at once; or keys at odds with one another. Names `field`, the keys,
             the file and what is valid.
     """
+    config, tower = _text_tower(config)
     reader = ConfigReader(config, field=field, source=source)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
@@ -92,7 +93,21 @@ def architecture_from_config(
     mistakes = reader.mistakes_error()
     if mistakes is not None:
         raise mistakes
-    return read
+    return read.model_copy(update={"approximation": _joined(read.approximation, tower)})
+
+
+def _text_tower(config: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    """The sizes of a vision-language model's text tower, and what is left out beside it."""
+    text = config.get("text_config")
+    note = "the vision tower is left out"
+    if not isinstance(text, dict):
+        return config, note if "vision_config" in config else ""
+    outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return outside | text, note
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _at_odds(error: ValidationError, reader: ConfigReader) -> SpecError:

@@ -38,7 +38,8 @@ FSDP = TrainingCapabilities(
     dimensions=frozenset({"tensor", "context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
-    unknown_features=frozenset(FEATURES),
+    # Its attention has windows, and its layers are Transformers' own, with their biases.
+    unknown_features=frozenset(FEATURES) - {"sliding_window", "attention_output_bias"},
     precisions=frozenset({"bf16", "fp32"}),
     tensor_divides=frozenset(
         {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}

@@ -102,6 +102,8 @@ def architecture_of(row: RunRow) -> ModelArchitecture:
     if known is None and LATENT_ATTENTION in row.note.lower():
         raise CannotPredictError("latent attention of a model that the catalogue does not have")
     base = known.model_dump() if known is not None else {}
+    if base.get("layer_kinds"):
+        sizes.pop("num_dense_layers", None)  # the kinds say which layers are dense
     try:
         return ModelArchitecture.model_validate(base | sizes)
     except ValidationError as error:
