@@ -97,7 +97,7 @@ def minimax_m2(reader: ConfigReader) -> ModelArchitecture:
         **grouped_heads(reader),
         **local_experts(reader),
         query_key_norm_over_heads=reader.flag("use_qk_norm", default=True),
-        notes=["the multi-token prediction modules are left out"]
+        notes=["modules that predict more tokens are left out"]
         if reader.flag("use_mtp", default=False)
         else (),
     )

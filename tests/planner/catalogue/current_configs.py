@@ -516,6 +516,7 @@ CURRENT: dict[str, tuple[int, Config]] = {
             129280,
             3,
             index_n_heads=64,
+            num_nextn_predict_layers=1,
             **_INDEXER,
         ),
     ),
