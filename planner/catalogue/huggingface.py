@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.config_reader import ConfigReader, shown
 from automap.planner.catalogue.families import FAMILIES
+from automap.planner.catalogue.inline_sizes import inline_sizes
 from automap.planner.errors import SpecError
 
 MAX_CONFIG_BYTES = 2**20
@@ -71,9 +72,9 @@ def architecture_from_config(
     `source` is the file's name for messages.
 
     Raises:
-        SpecError: an unsupported model_type; or keys that are missing, of a wrong type or out of
-            range, all of them at once; or keys at odds with one another. Names `field`, the keys,
-            the file and what is valid.
+        SpecError: an unsupported model_type, with an inline block to complete; or keys that are
+            missing, of a wrong type or out of range, all of them at once; or keys at odds with one
+            another. Names `field`, the keys, the file and what is valid.
     """
     config, tower = _text_tower(config)
     reader = ConfigReader(config, field=field, source=source)
@@ -83,7 +84,8 @@ def architecture_from_config(
         raise SpecError(
             field,
             f"{source} has {found}, which is not supported",
-            remedy=f"supported: {', '.join(FAMILIES)}; or give the sizes inline",
+            remedy=f"supported: {', '.join(each for each in FAMILIES if 'text' not in each)}; or give the sizes inline, completing: "
+            + inline_sizes(config),
         )
     try:
         read = FAMILIES[model_type](reader)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from automap.planner.catalogue import architecture
 from automap.planner.catalogue.architecture import ModelArchitecture
@@ -236,7 +237,22 @@ def test_unsupported_model_types_list_the_supported_ones(model_type: object) -> 
     error = refusal(LLAMA_3_1_8B | {"model_type": model_type})
     assert "model_type" in error.message
     assert all(name in error.remedy for name in ("llama", "qwen3_moe", "gpt_neox", "deepseek_v3"))
-    assert len(str(error)) < 1000
+    assert len(str(error)) < 1500
+
+
+def test_an_unsupported_model_type_is_answered_with_sizes_to_complete() -> None:
+    """What is filled in is enough for a plain model; what is not is told."""
+    remedy = refusal(QWEN3_30B_A3B | {"model_type": "mystery"}).remedy
+    block = yaml.safe_load("{" + remedy.partition("completing: ")[2].partition("; it")[0] + "}")
+    known = architecture("qwen3-30b-a3b").model_copy(update={"query_key_norm": False})
+    assert ModelArchitecture.model_validate(block["architecture"]) == known
+
+    other = {"model_type": "mystery", "d_model": 4096, "n_heads": 32, "layer_types": ["x"]}
+    remedy = refusal(other).remedy
+    assert 'num_layers: "?", hidden_size: 4096' in remedy
+    assert "head_dim: 128" in remedy
+    assert "experts" not in remedy.partition("completing: ")[2]
+    assert "layer_types say" in remedy
 
 
 def test_an_empty_config_lists_the_supported_types() -> None:
