@@ -81,10 +81,11 @@ def architecture_from_config(
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         found = "no model_type" if model_type is None else f"model_type {shown(model_type)}"
+        supported = ", ".join(each for each in FAMILIES if "text" not in each)
         raise SpecError(
             field,
             f"{source} has {found}, which is not supported",
-            remedy=f"supported: {', '.join(each for each in FAMILIES if 'text' not in each)}; or give the sizes inline, completing: "
+            remedy=f"supported: {supported}; or give the sizes inline, completing: "
             + inline_sizes(config),
         )
     try:
