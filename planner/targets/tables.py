@@ -74,6 +74,7 @@ AUTOMAP = Target(
     ),
     # What lies across the end of another range nobody sets up by hand.
     ranges="nested",
+    cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
 )
@@ -147,6 +148,8 @@ VERL = Target(
     overlaps_only_stale=True,
     packed_context=True,
     shared_reference=True,
+    # What is exported has been held against verl's CUDA installation alone.
+    cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16"}),
 )
