@@ -75,7 +75,7 @@ class ConfigReader:
         self._mistakes.setdefault(key, _Mistake("missing", True, valid))
 
     def with_defaults(self, values: Mapping[str, object]) -> "ConfigReader":
-        """The same file with values for keys that it lacks; mistakes are noted in common."""
+        """This file with values for keys that it lacks; mistakes are noted in common."""
         return dataclasses.replace(self, config={**values, **self.config})
 
     def flag(self, key: str, *, default: bool) -> bool:

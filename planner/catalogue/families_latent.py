@@ -65,7 +65,7 @@ def glm_moe_dsa(reader: ConfigReader) -> ModelArchitecture:
 
 
 def _runs_indexer(reader: ConfigReader) -> list[bool]:
-    """Of each layer, whether it has an indexer: listed, or one in so many from an offset on."""
+    """Whether each layer has an indexer: listed, or one in so many from an offset on."""
     listed = reader.words("indexer_types", known=("full", "shared"))
     if listed:
         return [word == "full" for word in listed]
