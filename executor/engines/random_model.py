@@ -2,7 +2,7 @@
 
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
-from automap.planner.catalogue import ModelArchitecture
+from automap.planner.catalogue import RARE_FIELDS, ModelArchitecture
 
 
 def config_of(architecture: ModelArchitecture) -> PreTrainedConfig:
@@ -22,6 +22,8 @@ def config_of(architecture: ModelArchitecture) -> PreTrainedConfig:
         and architecture.query_key_norm,
     }
     found = [name for name, is_there in refused.items() if is_there]
+    # What few models have is written only where a model has it.
+    found += sorted(set(architecture.model_dump()) & RARE_FIELDS)
     if found:
         raise ValueError(
             f"{', '.join(found)}: a model of random weights is a dense decoder of the Llama, Qwen2 "

@@ -97,7 +97,9 @@ def _call_interval(subject: Subject, pricing: Pricing, call: CallPlan, prices: P
         deviation = float(found[0])
     transition = min(float(price.estimates.seconds.transition[0]), price.seconds)
     return _interval(
-        *pricing.call_bounds(wanted, price.seconds, transition=transition, deviation=deviation)
+        *pricing.call_bounds(
+            wanted, pool, price.seconds, transition=transition, deviation=deviation
+        )
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from automap.planner.catalogue.architecture import RARE_FIELDS as RARE_FIELDS
 from automap.planner.catalogue.architecture import ModelArchitecture as ModelArchitecture
 from automap.planner.catalogue.hardware import GpuType as GpuType
 from automap.planner.catalogue.hardware import NodeType as NodeType

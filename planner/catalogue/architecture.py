@@ -1,71 +1,42 @@
-"""The sizes of a neural network and what follows from them: parameters, by part.
+"""The sizes of a neural network and what follows from them: its layers, and all its parameters.
 
-Each count is written once, here; h is hidden_size, a and g the attention and key-value heads,
-d head_dim, f the width of an MLP, v vocab_size. Weight matrices follow Vaswani et al. 2017
-(arXiv:1706.03762) with gated MLPs (Shazeer 2020, arXiv:2002.05202), grouped-query attention
-(Ainslie et al. 2023, arXiv:2305.13245) and routed experts (Fedus et al. 2021, arXiv:2101.03961).
+A model is its layers, an embedding and a head. Layers are alike but for leading ones without
+experts, or they are of several kinds in a pattern. layer_sizes.py counts the parameters of one.
 The counts are checked against published ones in tests/planner/catalogue/test_catalogue.py.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from automap.planner.catalogue.layer_kinds import Count, LayerKind, Mlp, Size
+from automap.planner.catalogue.layer_sizes import RARE, LayerSizes
 from automap.planner.errors import FieldValueError
 
-Size = Annotated[int, Field(ge=1, le=10**7)]
-Count = Annotated[int, Field(ge=0, le=10**7)]
-
-CACHE_OVERRIDE_BYTES_PER_ELEMENT = 2
-"""Precision (bf16) in which `key_value_bytes_per_token_per_layer` is stated."""
+MAX_LAYERS = 10_000
 
 
-class ModelArchitecture(BaseModel):
-    """A decoder-only transformer: dense or mixture of experts, MHA, GQA or (approximated) MLA.
+class ModelArchitecture(LayerSizes):
+    """A decoder: dense or mixture of experts, with layers of one kind or of several.
 
     Field names are those of Hugging Face configs where they agree among themselves.
     """
 
-    # The strings under the fields are their descriptions in the published JSON Schema.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
-
-    num_layers: Annotated[int, Field(ge=1, le=10_000)]
-    hidden_size: Size
-    intermediate_size: Size
-    num_attention_heads: Size
-    num_key_value_heads: Size
-    head_dim: Size
+    num_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)]
     vocab_size: Size
     max_position_embeddings: Size = 4096
-    gated_mlp: bool = True
-    """Three matrices in each MLP (SwiGLU) instead of two."""
     tied_embeddings: bool = False
     """The output head is the embedding table."""
     learned_position_embeddings: bool = False
-    attention_bias: bool = False
-    """Bias on the query, key and value projections alone (Qwen2)."""
-    linear_bias: bool = False
-    """Bias on every linear layer of attention and MLP (GPT-2, GPT-3, NeoX)."""
-    query_key_norm: bool = False
-    """RMSNorm on queries and keys (Qwen3)."""
-    norm_bias: bool = False
-    """LayerNorm with bias instead of RMSNorm."""
-    num_experts: Count = 0
-    """Routed experts of a layer; 0 in a dense model."""
-    num_experts_per_token: Count = 0
-    """Routed experts that one token is sent to."""
-    moe_intermediate_size: Count = 0
-    """Width of one routed expert."""
-    shared_expert_intermediate_size: Count = 0
-    """Width of all shared experts of a layer together."""
     num_dense_layers: Count = 0
     """Leading layers without experts in a mixture-of-experts model."""
-    attention_parameters_per_layer: Annotated[int, Field(ge=0, le=10**12)] = 0
-    """Overrides the attention parameters of one layer where attention is approximated (MLA)."""
-    key_value_bytes_per_token_per_layer: Count = 0
-    """Overrides a token's bf16 cache bytes in one layer where attention is approximated (MLA)."""
+    layer_kinds: Annotated[tuple[LayerKind, ...], Field(strict=False), RARE] = ()
+    """What layers there are where they are not alike; empty: all are as the sizes say."""
+    layer_pattern: Annotated[str, Field(max_length=MAX_LAYERS), RARE] = ""
+    """Letters of `layer_kinds` in the order of the layers; repeated to the last layer."""
     approximation: Annotated[str, Field(max_length=1000)] = ""
     """What is approximated, in words; empty when nothing is."""
     kind: Literal["decoder"] = "decoder"
@@ -74,7 +45,7 @@ class ModelArchitecture(BaseModel):
     def _consistent(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:
             raise FieldValueError(
-                "num_attention_heads",
+                "num_key_value_heads" if self.layer_kinds else "num_attention_heads",
                 f"num_attention_heads={self.num_attention_heads} is not a multiple of "
                 f"num_key_value_heads={self.num_key_value_heads}",
                 remedy="every key-value head serves as many query heads",
@@ -83,6 +54,8 @@ class ModelArchitecture(BaseModel):
             self._check_experts()
         else:
             self._check_no_experts()
+        _check_mixer(self)
+        _check_kinds(self)
         return self
 
     def _check_experts(self) -> None:
@@ -112,6 +85,7 @@ class ModelArchitecture(BaseModel):
             "moe_intermediate_size": self.moe_intermediate_size,
             "shared_expert_intermediate_size": self.shared_expert_intermediate_size,
             "num_dense_layers": self.num_dense_layers,
+            "expert_latent_size": self.expert_latent_size,
         }
         given = {name: value for name, value in expert_fields.items() if value}
         if given:
@@ -123,99 +97,19 @@ class ModelArchitecture(BaseModel):
             )
 
     @property
-    def query_size(self) -> int:
-        """Width of all query heads together, a·d; it need not equal hidden_size (Qwen3)."""
-        return self.num_attention_heads * self.head_dim
-
-    @property
-    def key_value_size(self) -> int:
-        """Width of all key heads together, and of all value heads: g·d."""
-        return self.num_key_value_heads * self.head_dim
-
-    @property
     def num_moe_layers(self) -> int:
         """Layers with routed experts; 0 in a dense model."""
-        return self.num_layers - self.num_dense_layers if self.num_experts else 0
+        return _layers_with(self, "experts")
 
     @property
-    def attention_parameters(self) -> int:
-        """Attention weights of one layer: 2·h·a·d (query, output) + 2·h·g·d (key, value).
-
-        Plus biases (a·d + 2·g·d, and h on the output when every linear layer has one) and the
-        two RMSNorms of width d where queries and keys are normalised. The override wins.
-        """
-        if self.attention_parameters_per_layer:
-            return self.attention_parameters_per_layer
-        weights = 2 * self.hidden_size * (self.query_size + self.key_value_size)
-        biases = 0
-        if self.attention_bias or self.linear_bias:
-            biases += self.query_size + 2 * self.key_value_size
-        if self.linear_bias:
-            biases += self.hidden_size
-        norms = 2 * self.head_dim if self.query_key_norm else 0
-        return weights + biases + norms
-
-    def _mlp_parameters(self, width: int) -> int:
-        """Three matrices h × width when gated, else two, with their biases."""
-        into = 2 if self.gated_mlp else 1
-        biases = into * width + self.hidden_size if self.linear_bias else 0
-        return (into + 1) * self.hidden_size * width + biases
-
-    @property
-    def mlp_parameters(self) -> int:
-        """MLP weights of one dense layer: 3·h·f gated, 2·h·f otherwise, plus biases."""
-        return self._mlp_parameters(self.intermediate_size)
-
-    @property
-    def expert_parameters(self) -> int:
-        """Weights of one routed expert: 3·h·f with f = moe_intermediate_size; 0 if dense."""
-        return self._mlp_parameters(self.moe_intermediate_size) if self.num_experts else 0
-
-    @property
-    def shared_expert_parameters(self) -> int:
-        """Weights of the shared experts of one layer together; 0 where there are none.
-
-        Leaves out the gate of h weights that Qwen2-MoE puts on its shared expert.
-        """
-        if not self.shared_expert_intermediate_size:
-            return 0
-        return self._mlp_parameters(self.shared_expert_intermediate_size)
-
-    @property
-    def router_parameters(self) -> int:
-        """Weights of one layer's router: h·num_experts."""
-        return self.hidden_size * self.num_experts
-
-    @property
-    def norm_parameters(self) -> int:
-        """One norm: h weights, and h biases in a LayerNorm with bias."""
-        return self.hidden_size * (2 if self.norm_bias else 1)
-
-    @property
-    def norm_parameters_per_layer(self) -> int:
-        """The two norms of one layer, before attention and before the MLP."""
-        return 2 * self.norm_parameters
+    def num_dense_mlp_layers(self) -> int:
+        """Layers with a dense MLP."""
+        return _layers_with(self, "dense")
 
     @property
     def final_norm_parameters(self) -> int:
         """The norm after the last layer."""
         return self.norm_parameters
-
-    @property
-    def dense_layer_parameters(self) -> int:
-        """One layer without experts: attention, MLP and norms."""
-        return self.attention_parameters + self.mlp_parameters + self.norm_parameters_per_layer
-
-    @property
-    def moe_layer_parameters(self) -> int:
-        """One layer with experts: attention, norms, router, all routed and shared experts."""
-        return (
-            self.attention_parameters
-            + self.norm_parameters_per_layer
-            + self.router_parameters
-            + self.num_experts * self.expert_parameters
-            + self.shared_expert_parameters
-        )
 
     @property
     def embedding_parameters(self) -> int:
@@ -241,12 +135,14 @@ class ModelArchitecture(BaseModel):
 
     def num_parameters(self, scalar_head: bool = False) -> int:
         """All parameters; with `scalar_head` the vocabulary head gives way to one output."""
-        num_moe_layers = self.num_moe_layers
+        layers = sum(
+            group.num_layers * group.sizes.layer_parameters(group.mlp)
+            for group in layer_groups(self)
+        )
         return (
             self.embedding_parameters
             + self.position_embedding_parameters
-            + (self.num_layers - num_moe_layers) * self.dense_layer_parameters
-            + num_moe_layers * self.moe_layer_parameters
+            + layers
             + self.final_norm_parameters
             + (self.scalar_head_parameters if scalar_head else self.head_parameters)
         )
@@ -260,27 +156,140 @@ class ModelArchitecture(BaseModel):
         idle = self.num_moe_layers * idle_experts * self.expert_parameters
         return self.num_parameters() - idle
 
-    def _lora_mlp_parameters(self, rank: int, width: int) -> int:
-        matrices = 3 if self.gated_mlp else 2
-        return matrices * rank * (self.hidden_size + width)
-
     def lora_parameters(self, rank: int) -> int:
-        """Adapter parameters, rank·(in + out) for each linear layer (Hu et al., arXiv:2106.09685).
+        """Adapter parameters of all layers; embeddings and head have none."""
+        return sum(
+            group.num_layers * group.sizes.lora_parameters_per_layer(rank, group.mlp)
+            for group in layer_groups(self)
+        )
 
-        Adapters sit on the attention projections, the MLPs and every expert; not on routers,
-        embeddings or a head.
-        Where attention is approximated the projections are taken from heads and head_dim.
-        """
-        attention = rank * (
-            2 * (self.hidden_size + self.query_size) + 2 * (self.hidden_size + self.key_value_size)
+
+RARE_FIELDS = frozenset(
+    name for name, field in ModelArchitecture.model_fields.items() if field.exclude_if is not None
+)
+"""Fields that say in what a model is no plain decoder; unset, they are not written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers of a model that are alike."""
+
+    sizes: ModelArchitecture
+    """The model as if all its layers were of this kind."""
+    mlp: Mlp
+    layers: tuple[int, ...]
+    """Their places in the model, from 0."""
+
+    @property
+    def num_layers(self) -> int:
+        """How many they are."""
+        return len(self.layers)
+
+
+@lru_cache(maxsize=256)
+def layer_groups(architecture: ModelArchitecture) -> tuple[LayerGroup, ...]:
+    """The layers of a model by kind, those without experts first where they lead."""
+    if not architecture.layer_kinds:
+        whole = range(architecture.num_layers)
+        dense = architecture.num_dense_layers if architecture.num_experts else len(whole)
+        parts: list[tuple[Mlp, range]] = [("dense", whole[:dense]), ("experts", whole[dense:])]
+        return tuple(
+            LayerGroup(architecture, mlp, tuple(layers)) for mlp, layers in parts if layers
         )
-        dense_mlp = self._lora_mlp_parameters(rank, self.intermediate_size)
-        experts = self.num_experts * self._lora_mlp_parameters(rank, self.moe_intermediate_size)
-        if self.shared_expert_intermediate_size:
-            experts += self._lora_mlp_parameters(rank, self.shared_expert_intermediate_size)
-        num_moe_layers = self.num_moe_layers
-        return (
-            self.num_layers * attention
-            + (self.num_layers - num_moe_layers) * dense_mlp
-            + num_moe_layers * experts
+    found: dict[str, list[int]] = {kind.letter: [] for kind in architecture.layer_kinds}
+    for layer, letter in enumerate(_letters(architecture)):
+        found[letter].append(layer)
+    usual: Mlp = "experts" if architecture.num_experts else "dense"
+    return tuple(
+        LayerGroup(_with(architecture, kind), kind.mlp or usual, tuple(found[kind.letter]))
+        for kind in architecture.layer_kinds
+        if found[kind.letter]
+    )
+
+
+@lru_cache(maxsize=256)
+def layers_by_mixer(architecture: ModelArchitecture) -> tuple[tuple[ModelArchitecture, int], ...]:
+    """(the model as if all layers had this mixer, number of layers that have it), by mixer."""
+    found: dict[ModelArchitecture, int] = {}
+    for group in layer_groups(architecture):
+        found[group.sizes] = found.get(group.sizes, 0) + group.num_layers
+    return tuple(found.items())
+
+
+def _layers_with(architecture: ModelArchitecture, mlp: Mlp) -> int:
+    return sum(group.num_layers for group in layer_groups(architecture) if group.mlp == mlp)
+
+
+def _letters(architecture: ModelArchitecture) -> Iterator[str]:
+    pattern = architecture.layer_pattern
+    return (pattern[layer % len(pattern)] for layer in range(architecture.num_layers))
+
+
+def _with(architecture: ModelArchitecture, kind: LayerKind) -> ModelArchitecture:
+    """The model as if all its layers were of that kind."""
+    own = kind.model_dump(exclude={"letter", "mlp"}, exclude_none=True)
+    return architecture.model_copy(update={**own, "layer_kinds": (), "layer_pattern": ""})
+
+
+def _check_mixer(architecture: ModelArchitecture) -> None:
+    """Refuse a mixer without its sizes, and contradictory kinds of attention."""
+    needed = {"gated_delta_net": "gated_delta_net", "mamba2": "mamba2"}.get(architecture.mixer)
+    if needed is not None and getattr(architecture, needed) is None:
+        raise FieldValueError(
+            needed, f"layers have the mixer {needed}, whose sizes are missing", remedy="give them"
         )
+    if architecture.indexer is not None and architecture.latent_attention is None:
+        raise FieldValueError(
+            "indexer", "is there without latent_attention", remedy="give both, or neither"
+        )
+    if architecture.sliding_window and architecture.attention_chunk_size:
+        raise FieldValueError(
+            "attention_chunk_size",
+            "layers have a sliding_window as well",
+            remedy="keep one of the two",
+        )
+
+
+def _check_kinds(architecture: ModelArchitecture) -> None:
+    """Refuse kinds of layers without a pattern of them, and kinds that cannot be."""
+    kinds, pattern = architecture.layer_kinds, architecture.layer_pattern
+    letters = [kind.letter for kind in kinds]
+    if len(set(letters)) < len(letters) or set(pattern) != set(letters):
+        raise FieldValueError(
+            "layer_pattern",
+            f"has the letters {''.join(sorted(set(pattern))) or 'none'}, and layer_kinds "
+            f"{''.join(letters) or 'none'}",
+            remedy="give every kind a letter of its own, and use each in the pattern",
+        )
+    if len(pattern) > architecture.num_layers:
+        raise FieldValueError(
+            "layer_pattern",
+            f"has {len(pattern)} letters for {architecture.num_layers} layers",
+            remedy="give one letter per layer, or fewer, which repeat",
+        )
+    if kinds and architecture.num_dense_layers:
+        raise FieldValueError(
+            "num_dense_layers",
+            "is there beside layer_kinds",
+            remedy='give the dense layers a kind with mlp "dense"',
+        )
+    for kind in kinds:
+        _check_kind(architecture, kind)
+
+
+def _check_kind(architecture: ModelArchitecture, kind: LayerKind) -> None:
+    field = f"layer_kinds.{kind.letter}"
+    if kind.mlp == "experts" and not architecture.num_experts:
+        raise FieldValueError(field, "has experts without num_experts", remedy="give num_experts")
+    sizes = _with(architecture, kind)
+    if sizes.mixer == "none" and kind.mlp == "none":
+        raise FieldValueError(field, "has neither mixer nor MLP", remedy="give it one of them")
+    # model_copy validates nothing, so the checks of a model are made of the kind here.
+    if sizes.num_attention_heads % sizes.num_key_value_heads:
+        raise FieldValueError(
+            field,
+            f"num_attention_heads={sizes.num_attention_heads} is not a multiple of its "
+            f"num_key_value_heads={sizes.num_key_value_heads}",
+            remedy="every key-value head serves as many query heads",
+        )
+    _check_mixer(sizes)

@@ -46,6 +46,38 @@ class ConfigReader:
         """A whole number from 1 to MAX_SIZE; None where the key is missing or null."""
         return self._whole_number(key, minimum=1, maximum=MAX_SIZE)
 
+    def optional_count(self, key: str) -> int:
+        """A whole number from 0 to MAX_SIZE; 0 where the key is missing or null."""
+        return self._whole_number(key, minimum=0, maximum=MAX_SIZE) or 0
+
+    def words(self, key: str, *, known: Sequence[str]) -> list[str]:
+        """A list of known words; empty where the key is missing or null."""
+        found = self.config.get(key)
+        if found is None:
+            return []
+        if isinstance(found, list) and all(word in known for word in found):
+            return found
+        self._unexpected(key, found, f"a list of {', '.join(known)}")
+        return []
+
+    def letters(self, key: str, *, known: str) -> str:
+        """A text of known letters; empty where the key is missing or null."""
+        found = self.config.get(key)
+        if found is None:
+            return ""
+        if isinstance(found, str) and set(found) <= set(known):
+            return found
+        self._unexpected(key, found, f"a text of the letters {' '.join(known)}")
+        return ""
+
+    def missing(self, key: str, valid: str) -> None:
+        """Note that a key is missing which must be there; `valid` says what it must be."""
+        self._mistakes.setdefault(key, _Mistake("missing", True, valid))
+
+    def with_defaults(self, values: Mapping[str, object]) -> "ConfigReader":
+        """This file with values for keys that it lacks; mistakes are noted in common."""
+        return dataclasses.replace(self, config={**values, **self.config})
+
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false; `default` is the documented one of the model class."""
         found = self.config.get(key)
@@ -65,6 +97,16 @@ class ConfigReader:
         ):
             return found
         self._unexpected(key, found, "a list of layer numbers from 0")
+        return []
+
+    def layer_flags(self, key: str) -> list[bool]:
+        """A list of 0 and 1, one per layer; empty where the key is missing or null."""
+        found = self.config.get(key)
+        if found is None:
+            return []
+        if isinstance(found, list) and all(each in (0, 1) for each in found):
+            return [bool(each) for each in found]
+        self._unexpected(key, found, "a list of 0 and 1")
         return []
 
     def error(self, message: str, *, remedy: str) -> SpecError:

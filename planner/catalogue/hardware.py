@@ -28,8 +28,18 @@ class GpuType(BaseModel):
     """Peak rate of dense products of 4-bit operands with scales per block (nvfp4)."""
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
     """Peak rate of a framework's fp32 matrix products (TF32 where it exists)."""
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "none"]
-    """NVIDIA's architecture generation, by which instructions and kernels differ."""
+    generation: Literal[
+        "volta",
+        "ampere",
+        "ada",
+        "hopper",
+        "blackwell",
+        "blackwell-ultra",
+        "cdna3",
+        "cdna4",
+        "none",
+    ]
+    """The vendor's architecture generation, by which instructions and kernels differ."""
     node: str
     """The node type that a pool of this GPU defaults to."""
     profile: str
@@ -40,6 +50,11 @@ class GpuType(BaseModel):
     def has_bf16(self) -> bool:
         """Whether tensor cores compute in bf16; before Ampere they know fp16 alone."""
         return self.generation != "volta"
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether another vendor's GPU stands in for it, so that its speed is an assumption."""
+        return self.generation in ("cdna3", "cdna4")
 
     @property
     def unpacks_four_bits(self) -> bool:
@@ -57,6 +72,9 @@ class NodeType(BaseModel):
     nvlink_domain_gpus: Annotated[int, Field(gt=0)]
     """GPUs that reach one another at the intra-node speed; more than a node in NVL72 racks."""
     intra_node_bytes_per_second: Annotated[float, Field(gt=0)]
+    peer_bytes_per_second: Annotated[float, Field(gt=0)] | None = None
+    """Where every pair of GPUs has a link of its own: what one link carries, each way. None: any
+    two reach one another at the intra-node speed."""
     inter_node_bytes_per_second: Annotated[float, Field(gt=0)]
     host_memory_bytes: Annotated[int, Field(gt=0)]
     host_link_bytes_per_second: Annotated[float, Field(gt=0)]
@@ -80,6 +98,8 @@ class Pool:
     host_link_bytes_per_second: float
     price_per_gpu_hour: float
     kept_free_gpus: int = 0
+    peer_bytes_per_second: float | None = None
+    """What the link between two GPUs of a node carries, where each pair has its own."""
     profile: Path | None = None
     """Folder of tables measured on this very hardware; None: those shipped for the GPU."""
 
@@ -87,6 +107,15 @@ class Pool:
     def num_gpus(self) -> int:
         """All GPUs of the pool, kept-free ones included."""
         return self.num_nodes * self.gpus_per_node
+
+    def group_bytes_per_second(
+        self, size: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.float64] | float:
+        """What each GPU of a group of such a size sends inside a domain: all, or by its links."""
+        if self.peer_bytes_per_second is None:
+            return self.intra_node_bytes_per_second
+        links = np.maximum(size - 1.0, 1.0) * self.peer_bytes_per_second
+        return np.minimum(links, self.intra_node_bytes_per_second)
 
     @property
     def usable_gpus(self) -> int:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.config_reader import ConfigReader, shown
 from automap.planner.catalogue.families import FAMILIES
+from automap.planner.catalogue.inline_sizes import inline_sizes
 from automap.planner.errors import SpecError
 
 MAX_CONFIG_BYTES = 2**20
@@ -71,18 +72,21 @@ def architecture_from_config(
     `source` is the file's name for messages.
 
     Raises:
-        SpecError: an unsupported model_type; or keys that are missing, of a wrong type or out of
-            range, all of them at once; or keys at odds with one another. Names `field`, the keys,
-            the file and what is valid.
+        SpecError: an unsupported model_type, with an inline block to complete; or keys that are
+            missing, of a wrong type or out of range, all of them at once; or keys at odds with one
+            another. Names `field`, the keys, the file and what is valid.
     """
+    config, tower = _text_tower(config)
     reader = ConfigReader(config, field=field, source=source)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         found = "no model_type" if model_type is None else f"model_type {shown(model_type)}"
+        supported = ", ".join(each for each in FAMILIES if "text" not in each)
         raise SpecError(
             field,
             f"{source} has {found}, which is not supported",
-            remedy=f"supported: {', '.join(FAMILIES)}; or give the sizes inline",
+            remedy=f"supported: {supported}; or give the sizes inline, completing: "
+            + inline_sizes(config),
         )
     try:
         read = FAMILIES[model_type](reader)
@@ -92,7 +96,21 @@ def architecture_from_config(
     mistakes = reader.mistakes_error()
     if mistakes is not None:
         raise mistakes
-    return read
+    return read.model_copy(update={"approximation": _joined(read.approximation, tower)})
+
+
+def _text_tower(config: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    """The sizes of a vision-language model's text tower, and what is left out beside it."""
+    text = config.get("text_config")
+    note = "the vision tower is left out"
+    if not isinstance(text, dict):
+        return config, note if "vision_config" in config else ""
+    outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return outside | text, note
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
 
 
 def _at_odds(error: ValidationError, reader: ConfigReader) -> SpecError:

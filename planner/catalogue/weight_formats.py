@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.layout import IntArray
 
 BYTES_PER_WEIGHT = MappingProxyType({"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1})
@@ -67,7 +67,8 @@ def part_precisions(architecture: ModelArchitecture, precision: str) -> PartPrec
     if found is None:
         return PartPrecisions(precision, precision, precision)
     others = "bf16" if found.experts_only else precision
-    latent = architecture.attention_parameters_per_layer > 0
+    latent = architecture.latent_attention is not None
+    latent |= architecture.attention_parameters_per_layer > 0
     return PartPrecisions("bf16" if latent else others, others, precision)
 
 
@@ -92,13 +93,15 @@ def weight_bytes(
 def _block_values(architecture: ModelArchitecture, precision: str) -> tuple[int, int]:
     """(outside routed experts, of routed experts): weights of a whole model that have 4 bits."""
     parts, hidden = part_precisions(architecture, precision), architecture.hidden_size
-    mlp = hidden * (3 if architecture.gated_mlp else 2)
-    moe, layers = architecture.num_moe_layers, architecture.num_layers
+    matrices = 3 if architecture.gated_mlp else 2
+    moe, dense = architecture.num_moe_layers, architecture.num_dense_mlp_layers
     others = 0
-    if parts.attention == precision:
-        width = architecture.query_size + architecture.key_value_size
-        others += layers * 2 * hidden * width
+    for sizes, layers in layers_by_mixer(architecture):
+        if part_precisions(sizes, precision).attention == precision:
+            values = sum(inputs * outputs for inputs, outputs, _ in sizes.mixer_matrices)
+            others += layers * values
     if parts.mlp == precision:
-        others += (layers - moe) * mlp * architecture.intermediate_size
-        others += moe * mlp * architecture.shared_expert_intermediate_size
-    return others, moe * architecture.num_experts * mlp * architecture.moe_intermediate_size
+        others += dense * matrices * hidden * architecture.intermediate_size
+        others += moe * matrices * hidden * architecture.shared_expert_intermediate_size
+    expert = matrices * architecture.expert_hidden_size * architecture.moe_intermediate_size
+    return others, moe * architecture.num_experts * expert

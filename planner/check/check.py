@@ -8,6 +8,7 @@ networks.
 
 from automap.planner.check.efficiency import wrong_efficiency
 from automap.planner.check.intervals import wrong_intervals
+from automap.planner.check.layers import lost_layers
 from automap.planner.check.layout import broken_layouts
 from automap.planner.check.memory import exceeded_memory
 from automap.planner.check.networks import wrong_networks
@@ -47,6 +48,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *wrong_stages(subject),
         *wrong_prices(subject, prices),
         *wrong_efficiency(subject),
+        *lost_layers(subject),
         *exceeded_memory(subject),
         *broken_times(schedule),
         *wrong_period(schedule),

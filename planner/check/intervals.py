@@ -54,6 +54,9 @@ class _Rules:
         role = self.subject.calls[call.id].model
         assert role is not None, "a function has no kind"
         model = self.subject.job.models[role]
+        pool = self.subject.pool_of(self.subject.copies[call.copy_id or ""])
+        if pool.gpu.generation in ("cdna3", "cdna4"):
+            return "calls on GPUs without tables"
         mixture = "experts" if model.architecture.num_experts else "dense"
         if call.kind == "generate":
             four_bits = self.pricing.workload.rollout_precision in ("int4", "nvfp4", "mxfp4")

@@ -2,7 +2,8 @@
 
 Inside a fast domain (a node, or an NVLink rack) measured tables apply. Across domains a collective
 is hierarchical: every GPU works on its own share over its own network port, and the two levels
-are pipelined. docs/concepts/cost-model/operators.md has the formulas.
+are pipelined. Where each pair of GPUs has a link of its own, a group has those among its members.
+docs/concepts/cost-model/operators.md has the formulas.
 `size_bytes` is the whole buffer as in nccl-tests: for all_gather and reduce_scatter the gathered
 one, for all_to_all what each rank holds.
 """
@@ -140,7 +141,11 @@ def point_to_point_seconds(
         size_bytes, np.asarray(crosses_node, dtype=np.float64)
     )
     network = crosses > 0
-    link = np.where(network, pool.inter_node_bytes_per_second, pool.intra_node_bytes_per_second)
+    link = np.where(
+        network,
+        pool.inter_node_bytes_per_second,
+        pool.group_bytes_per_second(np.full(len(size), 2.0)),
+    )
     start = np.where(network, links.network_start_seconds, links.local_start_seconds)
     seconds = start + size / (links.point_to_point_fraction * link)
     source = np.full(len(size), ANALYTICAL)
@@ -210,7 +215,7 @@ def _inside(
     if grid is not None:
         seconds, source = _from_grid(pool, profile, grid, collective, size, local)
     else:
-        link = links.point_to_point_fraction * pool.intra_node_bytes_per_second
+        link = links.point_to_point_fraction * pool.group_bytes_per_second(local)
         passes = 2.0 if collective == "all_reduce" else 1.0
         seconds = passes * links.local_start_seconds * np.ceil(np.log2(local))
         seconds = seconds + size * sent_part(collective, local) / link
@@ -245,7 +250,7 @@ def _from_grid(
     transfer = np.maximum(at_least * sent / np.exp(bandwidth) - latency, 0.0)
     depth = np.maximum(np.log(several) / np.log(grid.axes[0][-1]), 1.0)
     table_link = profile.table_link_bytes_per_second
-    seconds = latency * depth + transfer * (table_link / pool.intra_node_bytes_per_second)
+    seconds = latency * depth + transfer * (table_link / pool.group_bytes_per_second(several))
     if profile.derived or table_link != pool.intra_node_bytes_per_second:
         source = np.full(len(size), ANALYTICAL)
     return seconds, source

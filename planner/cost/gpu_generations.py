@@ -38,6 +38,12 @@ GENERATIONS: dict[str, Generation] = {
     # Tables of its own are missing: Blackwell's efficiency is carried over, on a tenth to a sixth
     # more power (B300 1,100 W for 1,000, GB300 1,400 W for 1,200) and twice the exponentials.
     "blackwell-ultra": Generation(sustained_share=1.13, attention_share=1.12),
+    # No table is of an AMD GPU: the H200's efficiency stands in for it. A public comparison
+    # measured bf16 products at 620 TFLOP/s on an MI300X and at 720 on an H100 and H200, 47 % and
+    # 73 % of their peaks (SemiAnalysis, "MI300X vs H100 vs H200", 22 December 2024); CDNA 4 is
+    # taken to be as far from its peak.
+    "cdna3": Generation(sustained_share=0.61, attention_share=0.68),
+    "cdna4": Generation(sustained_share=0.61, attention_share=0.68),
 }
 
 

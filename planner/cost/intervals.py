@@ -22,6 +22,7 @@ Kind = Literal[
     "generation, experts",
     "generation, dense, 4-bit",
     "generation, experts, 4-bit",
+    "calls on GPUs without tables",
     "memory",
     "transfer in a node",
     "transfer across nodes",
@@ -41,18 +42,25 @@ SPREADS: dict[Kind, float] = {
     "generation, experts": 0.34,
     "generation, dense, 4-bit": 0.24,
     "generation, experts, 4-bit": 0.43,
+    "calls on GPUs without tables": 0.7,
     "memory": 0.09,
     "transfer in a node": 0.29,
     "transfer across nodes": 0.36,
 }
-"""|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed."""
+"""|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed. No row is
+of a GPU without tables of its vendor: that spread is chosen, a factor of two either way."""
 
 
-def call_kind(kind: str, architecture: ModelArchitecture, product_precision: str) -> Kind:
+def call_kind(
+    kind: str, architecture: ModelArchitecture, product_precision: str, *, assumed: bool = False
+) -> Kind:
     """The kind of quantity that the seconds of a call are; of a generation by its weights' format.
 
+    `assumed`: on a GPU for which another vendor's stands in.
     Nobody publishes scoring alone; it runs the same products as training in the same software.
     """
+    if assumed:
+        return "calls on GPUs without tables"
     if kind == "generate" and product_precision in BLOCK_FORMATS:
         dense = not architecture.num_experts
         return "generation, dense, 4-bit" if dense else "generation, experts, 4-bit"

@@ -3,20 +3,37 @@
 The counting is that of the operators that the cost model prices: the linear layers of
 `shards.attention_linears` and `shards.mlp_linears` and the output head at 2·m·n·k FLOPs a product,
 and causal attention at half of its two products, as in `operators.roofline`. Attention itself is
-included; routers, norms and other elementwise work are not.
+included, by the tokens that each layer attends to, and so are recurrences of layers with a state;
+routers, norms and other elementwise work are not.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 
+from automap.planner.catalogue.architecture import layers_by_mixer
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.batches import LENGTH_POINTS, PROMPT_POINTS, sequence_lengths
+from automap.planner.cost.layer.attended import (
+    attended_squares,
+    attends,
+    attention_flops,
+    indexer_flops,
+    is_limited,
+    state_flops_per_token,
+)
 from automap.planner.cost.memory import call_precision
 from automap.planner.cost.operators.roofline import Peaks
-from automap.planner.cost.shards import Linear, attention_linears, mlp_linears
+from automap.planner.cost.shards import (
+    Linear,
+    attention_linears,
+    expert_linears,
+    latent_linears,
+    mlp_linears,
+)
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
+from automap.planner.layout import FloatArray
 from automap.planner.spec import WorkloadSpec
 from automap.planner.spec.lengths import LengthSpec
 
@@ -34,8 +51,7 @@ def model_flops(model: Model, call: Call, workload: WorkloadSpec) -> float:
         return _generation_flops(model, call, workload)
     lengths = sequence_lengths(workload)
     layers, adapters, head = _flops_per_token(model)
-    squares = float(np.square(lengths.points) @ lengths.weights)
-    attention = _attention_flops(model, squares)
+    attention = _attention_flops(model, lengths.points, lengths.weights)
     tokens = lengths.mean_tokens
     if call.kind == "forward":
         each = tokens * (layers + head) + attention
@@ -73,9 +89,10 @@ def _generation_flops(model: Model, call: Call, workload: WorkloadSpec) -> float
     layers, _, head = _flops_per_token(model)
     # A response's tokens attend to the prompt and to one another: (p + r)² − p².
     attended = 2.0 * prompt * response + response_square
-    of_response = response * (layers + head) + _attention_flops(model, attended)
-    of_prompt = prompt * layers + _attention_flops(model, prompt_square)
-    return call.num_sequences * of_response + prompts * of_prompt
+    of_response = response * (layers + head) + _all_attention_flops(model, attended)
+    of_prompt = prompt * layers + _all_attention_flops(model, prompt_square)
+    more_response, more_prompt = _limited_attention_flops(model, workload)
+    return call.num_sequences * (of_response + more_response) + prompts * (of_prompt + more_prompt)
 
 
 def _moments(lengths: LengthSpec, num_points: int) -> tuple[float, float]:
@@ -105,19 +122,57 @@ def _linears(model: Model) -> Iterator[tuple[Linear, int]]:
     arch, whole = model.architecture, np.ones(1, dtype=np.int64)
     experts = arch.num_moe_layers
     counts = [
-        (attention_linears(arch, whole), arch.num_layers),
-        (mlp_linears(arch, whole, arch.intermediate_size), arch.num_layers - experts),
-        (
-            mlp_linears(arch, whole, arch.moe_intermediate_size),
-            experts * arch.num_experts_per_token,
-        ),
+        *((attention_linears(sizes, whole), count) for sizes, count in layers_by_mixer(arch)),
+        (mlp_linears(arch, whole, arch.intermediate_size), arch.num_dense_mlp_layers),
+        (expert_linears(arch, whole), experts * arch.num_experts_per_token),
         (mlp_linears(arch, whole, arch.shared_expert_intermediate_size), experts),
+        (latent_linears(arch, whole), experts),
     ]
     for linears, count in counts:
         yield from ((linear, count) for linear in linears)
 
 
-def _attention_flops(model: Model, squared_length: float) -> float:
-    """Forward FLOPs of causal attention over a squared number of tokens, in all layers."""
-    arch = model.architecture
-    return 2.0 * squared_length * arch.num_attention_heads * arch.head_dim * arch.num_layers
+def _attention_flops(model: Model, lengths: FloatArray, weights: FloatArray) -> float:
+    """Mean forward FLOPs of attention and recurrences in all layers over such sequences."""
+    squares = float(np.square(lengths) @ weights)
+    limited = 0.0
+    for sizes, count in layers_by_mixer(model.architecture):
+        if attends(sizes) and is_limited(sizes):
+            pairs = float(attended_squares(sizes, lengths) @ weights)
+            limited += count * attention_flops(sizes, pairs)
+        limited += count * state_flops_per_token(sizes) * float(lengths @ weights)
+    return _all_attention_flops(model, squares) + limited
+
+
+def _all_attention_flops(model: Model, squared_length: float) -> float:
+    """Forward FLOPs over a squared number of tokens in layers that attend to all of them.
+
+    An indexer looks at all of them, whatever its layer attends to.
+    """
+    found = 0.0
+    for sizes, count in layers_by_mixer(model.architecture):
+        if attends(sizes) and not is_limited(sizes):
+            found += attention_flops(sizes, squared_length) * count
+        found += indexer_flops(sizes, squared_length) * count
+    return found
+
+
+def _limited_attention_flops(model: Model, workload: WorkloadSpec) -> tuple[float, float]:
+    """(of a response, of a prompt): FLOPs in layers that attend to a part, or keep a state."""
+    if not any(
+        is_limited(sizes) or not attends(sizes) for sizes, _ in layers_by_mixer(model.architecture)
+    ):
+        return 0.0, 0.0
+    prompts, prompt_weights = workload.prompt_length.discretised(PROMPT_POINTS)
+    responses, response_weights = workload.response_length.discretised(LENGTH_POINTS)
+    wholes = (prompts[:, None] + responses[None, :]).ravel()
+    weights = np.asarray(np.outer(prompt_weights, response_weights).ravel(), dtype=np.float64)
+
+    def mean(lengths: FloatArray, weights: FloatArray) -> float:
+        squares = float(np.square(lengths) @ weights)
+        return _attention_flops(model, lengths, weights) - _all_attention_flops(model, squares)
+
+    of_prompt = mean(
+        np.asarray(prompts, dtype=np.float64), np.asarray(prompt_weights, dtype=np.float64)
+    )
+    return mean(np.asarray(wholes, dtype=np.float64), weights) - of_prompt, of_prompt

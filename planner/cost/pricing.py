@@ -204,14 +204,16 @@ class Pricing(GenerationPricing):
         )
 
     def call_bounds(
-        self, call: Call, seconds: float, *, transition: float, deviation: float
+        self, call: Call, pool: Pool, seconds: float, *, transition: float, deviation: float
     ) -> tuple[float, float]:
         """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
         model = self._model(call)
         products = memory.call_precision(model, call, self.workload)
         return intervals.call_bounds(
             seconds,
-            kind=intervals.call_kind(call.kind, model.architecture, products),
+            kind=intervals.call_kind(
+                call.kind, model.architecture, products, assumed=pool.gpu.is_assumed
+            ),
             transition_seconds=transition,
             multi_node=self.multi_node,
             deviation=deviation,

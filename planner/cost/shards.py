@@ -1,16 +1,17 @@
 """What one GPU holds of a model: the matrices of a layer, parameters by part, layers per stage."""
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import ModelArchitecture, layer_groups
+from automap.planner.catalogue.layer_kinds import Matrix, Mlp
 from automap.planner.catalogue.weight_formats import part_precisions
 from automap.planner.cost import constants
 from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.cost.stage_layers import stage_layers
 from automap.planner.job.job import Model
-from automap.planner.layout import IntArray, Layouts, layers_per_stage
+from automap.planner.layout import IntArray, Layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,6 @@ class Linear:
 
     inputs: IntArray
     outputs: IntArray
-
-
-@dataclass(frozen=True, slots=True)
-class StageLayers:
-    """Number of layers [layout] on the (first, a middle, the last) pipeline stage."""
-
-    dense: tuple[IntArray, IntArray, IntArray]
-    """Dense layers."""
-    moe: tuple[IntArray, IntArray, IntArray]
-    """Layers with routed experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +55,40 @@ def local_key_value_heads(arch: ModelArchitecture, tensor_parallel_size: IntArra
 
 def attention_linears(
     arch: ModelArchitecture, tensor_parallel_size: IntArray
-) -> tuple[Linear, Linear]:
-    """The fused query-key-value projection (column-split) and the output one (row-split).
+) -> tuple[Linear, ...]:
+    """The projections of a layer's mixer, into it first and out of it last.
 
-    An approximated attention keeps its parameter count: what the output projection does not
-    account for is one projection of equal size.
+    Plain attention has a fused query-key-value projection (column-split) and the output one
+    (row-split). An approximated attention keeps its parameter count: what the output projection
+    does not account for is one projection of equal size.
     """
+    plain = arch.mixer == "attention" and arch.latent_attention is None
+    if not plain:
+        return tuple(_split(matrix, tensor_parallel_size) for matrix in arch.mixer_matrices)
     hidden = np.full_like(tensor_parallel_size, arch.hidden_size)
     query = ceil_div(arch.query_size, tensor_parallel_size)
-    key_value = 2 * arch.head_dim * local_key_value_heads(arch, tensor_parallel_size)
-    outputs = query + key_value
+    key_value = _key_value_outputs(arch, tensor_parallel_size)
+    outputs = query * (2 if arch.attention_output_gate else 1) + key_value
     if arch.attention_parameters_per_layer:
         rest = arch.attention_parameters_per_layer // arch.hidden_size - arch.query_size
         outputs = ceil_div(max(rest, arch.head_dim), tensor_parallel_size)
     return Linear(hidden, outputs), Linear(query, hidden)
+
+
+def _key_value_outputs(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
+    """Width of keys and values on one GPU; values may be the keys."""
+    each = arch.head_dim * local_key_value_heads(arch, tensor_parallel_size)
+    return (1 if arch.shared_key_value else 2) * each
+
+
+def _split(matrix: Matrix, tensor_parallel_size: IntArray) -> Linear:
+    inputs, outputs, how = matrix
+    ranks = tensor_parallel_size
+    whole = np.ones_like(ranks)
+    return Linear(
+        ceil_div(inputs, ranks if how == "row" else whole),
+        ceil_div(outputs, ranks if how == "column" else whole),
+    )
 
 
 def mlp_linears(
@@ -89,83 +100,85 @@ def mlp_linears(
     return Linear(hidden, local * (2 if arch.gated_mlp else 1)), Linear(local, hidden)
 
 
+def expert_linears(arch: ModelArchitecture, expert_tensor_size: IntArray) -> tuple[Linear, Linear]:
+    """Up (with gate) and down projection of a routed expert, split over so many GPUs."""
+    hidden = np.full_like(expert_tensor_size, arch.expert_hidden_size)
+    local = ceil_div(arch.moe_intermediate_size, expert_tensor_size)
+    return Linear(hidden, local * (2 if arch.gated_mlp else 1)), Linear(local, hidden)
+
+
+def latent_linears(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> tuple[Linear, ...]:
+    """The projections to the latent that routed experts work on and back; every GPU has them."""
+    if not arch.expert_latent_size:
+        return ()
+    hidden = np.full_like(tensor_parallel_size, arch.hidden_size)
+    latent = np.full_like(tensor_parallel_size, arch.expert_latent_size)
+    return Linear(hidden, latent), Linear(latent, hidden)
+
+
 def padded_vocabulary(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
     """Rows of the embedding on one GPU: vocabulary padded to a multiple of 128·t, over t."""
     multiple = constants.VOCABULARY_MULTIPLE * tensor_parallel_size
     return ceil_div(arch.vocab_size, multiple) * constants.VOCABULARY_MULTIPLE
 
 
-def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> StageLayers:
-    """Layers of the first, the longest middle and the last stage, as `layers_per_stage` has them.
-
-    Leading dense layers of a mixture of experts fill the first stage; other stages are taken as
-    all experts.
-    """
-    first, middle, last = _ends_and_middle(arch.num_layers)[:, pipeline_parallel_size]
-    num_moe = arch.num_moe_layers
-    dense_first = np.minimum(arch.num_layers - num_moe, first)
-    moe_middle, moe_last = np.minimum(num_moe, middle), np.minimum(num_moe, last)
-    return StageLayers(
-        dense=(dense_first, middle - moe_middle, last - moe_last),
-        moe=(first - dense_first, moe_middle, moe_last),
-    )
-
-
-@cache
-def _ends_and_middle(num_layers: int) -> IntArray:
-    """[3, stages]: layers of the first, the longest middle and the last of so many stages.
-
-    Without a middle one, the last stage's; column 0 is no number of stages.
-    """
-    found = np.zeros((3, num_layers + 1), dtype=np.int64)
-    for stages in range(1, num_layers + 1):
-        cut = layers_per_stage(num_layers, stages)
-        found[:, stages] = cut[0], max(cut[1:-1], default=cut[-1]), cut[-1]
-    return found
-
-
 def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
-    """Parameters of one layer's attention on one GPU.
+    """Parameters of one layer's mixer on one GPU.
 
-    Key-value heads may repeat over the tensor group; biases after a sum always do.
+    Key-value heads may repeat over the tensor group; biases after a sum always do, and what is no
+    matrix beside latent attention, a delta-net or a state space is counted so.
     """
     if arch.attention_parameters_per_layer:
         return ceil_div(arch.attention_parameters, tensor_parallel_size)
+    linears = attention_linears(arch, tensor_parallel_size)
+    if arch.mixer != "attention" or arch.latent_attention is not None:
+        return _matrix_values(linears, tensor_parallel_size) + arch.other_mixer_parameters
     query = ceil_div(arch.query_size, tensor_parallel_size)
-    key_value = 2 * arch.head_dim * local_key_value_heads(arch, tensor_parallel_size)
     biased = arch.attention_bias or arch.linear_bias
-    projections = (arch.hidden_size + biased) * (query + key_value) + arch.hidden_size * query
-    whole = arch.linear_bias * arch.hidden_size + arch.query_key_norm * 2 * arch.head_dim
-    return np.asarray(projections + whole, dtype=np.int64)
+    projections = (
+        arch.hidden_size * linears[0].outputs
+        + biased * (query + _key_value_outputs(arch, tensor_parallel_size))
+        + arch.hidden_size * query
+    )
+    whole = (arch.linear_bias or arch.attention_output_bias) * arch.hidden_size
+    whole += arch.query_key_norm * 2 * arch.head_dim
+    if arch.query_key_norm_over_heads:
+        whole += arch.query_size + arch.key_value_size
+    sinks = ceil_div(arch.attention_sinks * arch.num_attention_heads, tensor_parallel_size)
+    return np.asarray(projections + whole + sinks, dtype=np.int64)
 
 
-def _mlp_parameters(
-    arch: ModelArchitecture, tensor_parallel_size: IntArray, width: int
-) -> IntArray:
-    """Parameters of an MLP of that width on one GPU; the bias after the sum is not split."""
-    up, down = mlp_linears(arch, tensor_parallel_size, width)
-    biases = arch.linear_bias * (up.outputs + arch.hidden_size)
+def _mlp_parameters(arch: ModelArchitecture, linears: tuple[Linear, Linear]) -> IntArray:
+    """Parameters of an MLP on one GPU; the bias after the sum is not split."""
+    up, down = linears
+    biases = arch.linear_bias * (up.outputs + down.outputs)
     return np.asarray(up.inputs * up.outputs + down.inputs * down.outputs + biases, dtype=np.int64)
 
 
 def _layer_parameters(
-    arch: ModelArchitecture, tensor_parallel_size: IntArray, expert_parallel_size: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
-    """(dense layer, expert layer without its experts, its experts): parameters on one GPU."""
-    attention = _attention_parameters(arch, tensor_parallel_size) + arch.norm_parameters_per_layer
-    dense = attention + _mlp_parameters(arch, tensor_parallel_size, arch.intermediate_size)
-    moe = attention + arch.router_parameters
-    if arch.shared_expert_intermediate_size:
-        width = arch.shared_expert_intermediate_size
-        moe = moe + _mlp_parameters(arch, tensor_parallel_size, width)
-    _, inside = expert_shards(
-        tensor_parallel_size=tensor_parallel_size, expert_parallel_size=expert_parallel_size
-    )
-    local_experts = ceil_div(arch.num_experts, expert_parallel_size)
-    experts = np.zeros_like(dense)
-    if arch.num_experts:
-        experts = local_experts * _mlp_parameters(arch, inside, arch.moe_intermediate_size)
-    return dense, moe, experts
+    arch: ModelArchitecture,
+    mlp: Mlp,
+    tensor_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+) -> tuple[IntArray, IntArray]:
+    """(a layer with such an MLP without its experts, its experts): parameters on one GPU."""
+    tensor = tensor_parallel_size
+    layer = _attention_parameters(arch, tensor) + arch.norm_parameters_per_layer(mlp)
+    experts = np.zeros_like(layer)
+    if mlp == "dense":
+        layer = layer + _mlp_parameters(arch, mlp_linears(arch, tensor, arch.intermediate_size))
+    if mlp == "experts":
+        layer = layer + arch.router_parameters
+        if arch.shared_expert_intermediate_size:
+            shared = mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
+            gate = arch.shared_expert_gate * arch.hidden_size
+            layer = layer + _mlp_parameters(arch, shared) + gate
+        _, inside = expert_shards(
+            tensor_parallel_size=tensor, expert_parallel_size=expert_parallel_size
+        )
+        local_experts = ceil_div(arch.num_experts, expert_parallel_size)
+        experts = local_experts * _mlp_parameters(arch, expert_linears(arch, inside))
+    return layer, experts
 
 
 def _end_parameters(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray, IntArray]:
@@ -206,20 +219,18 @@ def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntAr
 
     A single stage is the first. Where a stage does not exist, its dense parameters are −1.
     """
-    dense_layer, moe_layer, experts = _layer_parameters(
-        model.architecture, layouts.tensor_parallel_size, layouts.expert_parallel_size
-    )
+    arch, tensor = model.architecture, layouts.tensor_parallel_size
     embedding, head, both_ends = _end_parameters(model, layouts)
-    stages = stage_layers(model.architecture, layouts.pipeline_parallel_size)
     single = layouts.pipeline_parallel_size == 1
-    ends = (np.where(single, both_ends, embedding), np.zeros_like(embedding), head)
-    dense = np.stack(
-        [
-            stages.dense[stage] * dense_layer + stages.moe[stage] * moe_layer + ends[stage]
-            for stage in range(3)
-        ]
-    )
-    expert = np.stack([in_moe * experts for in_moe in stages.moe])
+    dense = np.stack([np.where(single, both_ends, embedding), np.zeros_like(embedding), head])
+    expert = np.zeros_like(dense)
+    counts = stage_layers(arch, layouts.pipeline_parallel_size)
+    for group, count in zip(layer_groups(arch), counts, strict=True):
+        layer, experts = _layer_parameters(
+            group.sizes, group.mlp, tensor, layouts.expert_parallel_size
+        )
+        dense = dense + count * layer
+        expert = expert + count * experts
     missing = np.stack([np.zeros_like(single), layouts.pipeline_parallel_size < 3, single])
     return np.where(missing, -1, dense), np.where(missing, 0, expert)
 
@@ -231,28 +242,33 @@ def block_values_by_stage(
 
     A part of what `parameters_by_stage` counts; for stages that do not exist it means nothing.
     """
-    tensor, expert = layouts.tensor_parallel_size, layouts.expert_parallel_size
-    parts = part_precisions(arch, precision)
-    attention, mlp, shared, experts = (np.zeros_like(tensor) for _ in range(4))
-    if parts.attention == precision:
-        attention = _matrix_values(attention_linears(arch, tensor))
-    if parts.mlp == precision:
-        mlp = _matrix_values(mlp_linears(arch, tensor, arch.intermediate_size))
-        shared = _matrix_values(mlp_linears(arch, tensor, arch.shared_expert_intermediate_size))
-    if arch.num_experts:
-        _, inside = expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
-        one = _matrix_values(mlp_linears(arch, inside, arch.moe_intermediate_size))
-        experts = ceil_div(arch.num_experts, expert) * one
-    stages = stage_layers(arch, layouts.pipeline_parallel_size)
-    dense = [
-        of_dense * (attention + mlp) + of_moe * (attention + shared)
-        for of_dense, of_moe in zip(stages.dense, stages.moe, strict=True)
-    ]
-    return np.stack(dense), np.stack([of_moe * experts for of_moe in stages.moe])
+    tensor = layouts.tensor_parallel_size
+    _, inside = expert_shards(
+        tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
+    )
+    local = ceil_div(arch.num_experts, layouts.expert_parallel_size)
+    dense = np.zeros((3, len(layouts)), dtype=np.int64)
+    expert = np.zeros_like(dense)
+    counts = stage_layers(arch, layouts.pipeline_parallel_size)
+    for group, count in zip(layer_groups(arch), counts, strict=True):
+        sizes, parts = group.sizes, part_precisions(group.sizes, precision)
+        if parts.attention == precision:
+            dense += count * _matrix_values(attention_linears(sizes, tensor), tensor)
+        if parts.mlp == precision and group.mlp != "none":
+            shared = sizes.shared_expert_intermediate_size
+            width = sizes.intermediate_size if group.mlp == "dense" else shared
+            dense += count * _matrix_values(mlp_linears(sizes, tensor, width), tensor)
+        if group.mlp == "experts":
+            one = _matrix_values(expert_linears(sizes, inside), tensor)
+            expert += count * local * one
+    return dense, expert
 
 
-def _matrix_values(linears: tuple[Linear, ...]) -> IntArray:
-    return np.asarray(sum(one.inputs * one.outputs for one in linears), dtype=np.int64)
+def _matrix_values(linears: tuple[Linear, ...], like: IntArray) -> IntArray:
+    found = np.zeros_like(like)
+    for one in linears:
+        found = found + one.inputs * one.outputs
+    return found
 
 
 def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
@@ -267,12 +283,12 @@ def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
     dense, expert = parameters_by_stage(model, shapes)
     rows = np.arange(len(shapes))
     worst = np.argmax(dense + expert, axis=0)
-    dense_layer, moe_layer, experts = _layer_parameters(
-        arch, shapes.tensor_parallel_size, shapes.expert_parallel_size
-    )
-    has_dense = np.int64(arch.num_moe_layers < arch.num_layers)
-    has_moe = np.int64(arch.num_moe_layers > 0)
-    largest_layer = np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts))
+    largest_layer = np.zeros_like(shapes.tensor_parallel_size)
+    for group in layer_groups(arch):
+        layer, experts = _layer_parameters(
+            group.sizes, group.mlp, shapes.tensor_parallel_size, shapes.expert_parallel_size
+        )
+        largest_layer = np.maximum(largest_layer, layer + experts)
     return StageParameters(
         dense=dense[worst, rows][inverse],
         expert=expert[worst, rows][inverse],

@@ -50,10 +50,11 @@ def groups_of(study: Study) -> list[Group]:
         whole = study.job.models[call.model]
         model = whole.architecture
         precision = call_precision(whole, call, study.job.spec.workload)
-        kind = call_kind(call.kind, model, precision)
         noun = NOUNS[call.kind] + (" with experts" if model.num_experts else "")
         for number, pool in enumerate(study.job.pools):
             where = f" on {pool.gpu.name}" if len(gpus) > 1 else ""
+            assumed = pool.gpu.is_assumed
+            kind = call_kind(call.kind, model, precision, assumed=assumed)
             members.setdefault((noun + where, kind), set()).add((index, number))
     groups = [Group(name, kind, frozenset(m)) for (name, kind), m in members.items()]
     moving = transfer_kind(multi_node=study.pricing.multi_node)

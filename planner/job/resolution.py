@@ -341,6 +341,10 @@ def resolve_pool(given: PoolSpec, *, field: str, first_gpu: int = 0, kept_free: 
         ),
         price_per_gpu_hour=_first(given.price_per_gpu_hour, node.price_per_gpu_hour),
         kept_free_gpus=kept_free,
+        # A stated speed is that of any two GPUs.
+        peer_bytes_per_second=node.peer_bytes_per_second
+        if given.intra_node_bytes_per_second is None
+        else None,
         profile=None
         if given.profile in (None, SHIPPED)
         else profile_folder(given.profile, gpu, field=f"{field}.profile"),

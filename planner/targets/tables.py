@@ -38,7 +38,8 @@ FSDP = TrainingCapabilities(
     dimensions=frozenset({"tensor", "context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
-    unknown_features=frozenset(FEATURES),
+    # Its attention has windows, and its layers are Transformers' own, with their biases.
+    unknown_features=frozenset(FEATURES) - {"sliding_window", "attention_output_bias"},
     precisions=frozenset({"bf16", "fp32"}),
     tensor_divides=frozenset(
         {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
@@ -73,6 +74,7 @@ AUTOMAP = Target(
     ),
     # What lies across the end of another range nobody sets up by hand.
     ranges="nested",
+    cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
 )
@@ -146,6 +148,8 @@ VERL = Target(
     overlaps_only_stale=True,
     packed_context=True,
     shared_reference=True,
+    # What is exported has been held against verl's CUDA installation alone.
+    cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16"}),
 )

@@ -79,6 +79,8 @@ class Target:
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
     simplicity_tolerance: float = 0.01
     """What `search.simplicity_tolerance` is where the spec leaves it out."""
+    cuda_only: bool = False
+    """Runs on NVIDIA's GPUs (and CPU cores) alone."""
     training_precisions: frozenset[str] | None = None
     """`workload.training_precision` beside null and 16 bits; None: every one."""
 
@@ -125,6 +127,8 @@ class Target:
                 return "cluster.pools", f"they have GPUs of several types: {', '.join(types)}"
             if len({pool.gpus_per_node for pool in spec.cluster.pools}) > 1:
                 return "cluster.pools", "their nodes have different numbers of GPUs"
+        if self.cuda_only and (others := pools_without_cuda(spec)):
+            return "cluster.pools", f"pool {others[0]} has GPUs without CUDA"
         return self._refuses_schedule(spec)
 
     def _refuses_schedule(self, spec: JobSpec) -> tuple[str, str] | None:
@@ -220,6 +224,12 @@ def pools_of_cores(spec: JobSpec) -> list[str]:
     """Names of the pools whose devices are CPU cores; none of a cluster that is only named."""
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
     return [pool.name for pool in pools if gpu_type(pool.gpu).generation == "none"]
+
+
+def pools_without_cuda(spec: JobSpec) -> list[str]:
+    """Names of the pools whose GPUs are another vendor's than NVIDIA."""
+    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
+    return [pool.name for pool in pools if gpu_type(pool.gpu).is_assumed]
 
 
 @dataclass(frozen=True, slots=True)

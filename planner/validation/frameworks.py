@@ -193,6 +193,11 @@ UNPRICED: tuple[tuple[str, str], ...] = (
 )
 """Phrases of `notes` (lower case) for which there is no prediction."""
 
+FOLLOWED = frozenset(
+    {"sliding window", "chunked attention", "in every other layer", "gated linear attention"}
+)
+"""Phrases of `notes` that the cost model follows where the catalogue has the model's layers."""
+
 
 def framework_of(source: str, workload: str | None = None, num_gpus: int = 1) -> Framework:
     """The framework behind a source; `UNKNOWN` where none is recognised."""

@@ -15,7 +15,7 @@ from automap.planner.job.resolution import resolve_pool
 from automap.planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from automap.planner.spec import PoolSpec, TrainingStack, WorkloadSpec
 from automap.planner.spec.lengths import LengthSpec
-from automap.planner.validation.frameworks import NOTED, UNPRICED, Framework, framework_of
+from automap.planner.validation.frameworks import FOLLOWED, NOTED, UNPRICED, Framework, framework_of
 from automap.planner.validation.predictions import Assumptions, CannotPredictError
 from automap.planner.validation.rows import MemoryRow, RunRow
 
@@ -56,7 +56,7 @@ def check_priceable(row: RunRow) -> None:
     """
     note = row.note.lower()
     for phrase, reason in UNPRICED:
-        if phrase in note:
+        if phrase in note and not _is_followed(row, phrase):
             raise CannotPredictError(reason)
 
 
@@ -98,23 +98,44 @@ def architecture_of(row: RunRow) -> ModelArchitecture:
             "shared_expert_intermediate_size": (row.num_shared_experts or 0) * width,
             "num_dense_layers": row.num_dense_layers or 0,
         }
-    known = _catalogue_models().get(tuple(sizes.get(name, 0) for name in SAME_MODEL))
+    known = _known(row.model, tuple(sizes.get(name, 0) for name in SAME_MODEL))
     if known is None and LATENT_ATTENTION in row.note.lower():
         raise CannotPredictError("latent attention of a model that the catalogue does not have")
     base = known.model_dump() if known is not None else {}
+    if base.get("layer_kinds"):
+        sizes.pop("num_dense_layers", None)  # the kinds say which layers are dense
     try:
         return ModelArchitecture.model_validate(base | sizes)
     except ValidationError as error:
         raise CannotPredictError(f"architecture: {error.errors()[0]['msg']}") from None
 
 
+def _is_followed(row: RunRow, phrase: str) -> bool:
+    """Whether the notes only say what the catalogue knows of the model's layers."""
+    if phrase not in FOLLOWED:
+        return False
+    try:
+        return bool(architecture_of(row).layer_kinds)
+    except CannotPredictError:
+        return False
+
+
+def _known(name: str, sizes: tuple[object, ...]) -> ModelArchitecture | None:
+    """The catalogue's model of these sizes; of several, the one of that name, or the first."""
+    same = _catalogue_models().get(sizes, {})
+    named = catalogue.find_model(name)
+    first = next(iter(same.values()), None)
+    return first if named is None else same.get(named.name, first)
+
+
 @cache
-def _catalogue_models() -> dict[tuple[object, ...], ModelArchitecture]:
-    """Architectures of the catalogue by the sizes that distinguish models."""
-    return {
-        tuple(getattr(entry.architecture, name) for name in SAME_MODEL): entry.architecture
-        for entry in catalogue.architectures().values()
-    }
+def _catalogue_models() -> dict[tuple[object, ...], dict[str, ModelArchitecture]]:
+    """Architectures of the catalogue by name, by the sizes that distinguish models."""
+    found: dict[tuple[object, ...], dict[str, ModelArchitecture]] = {}
+    for name, entry in catalogue.architectures().items():
+        sizes = tuple(getattr(entry.architecture, field) for field in SAME_MODEL)
+        found.setdefault(sizes, {})[name] = entry.architecture
+    return found
 
 
 def pool_of(row: RunRow, assumptions: Assumptions) -> Pool:
@@ -234,7 +255,7 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     """The framework behind a row; its notes' departures from the cost model become assumptions."""
     note = row.note.lower()
     for phrase, text in NOTED:
-        if phrase in note:
+        if phrase in note and not _is_followed(row, phrase):
             assumptions.add(text)
     return framework_of(row.source, getattr(row, "workload", None), row.num_gpus)
 

@@ -4,10 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import constants
 from automap.planner.cost.generation.forward_pass import ForwardPass, forward_pass_seconds
-from automap.planner.cost.layer.transformer_layer import KernelContext
+from automap.planner.cost.layer.attended import (
+    attends,
+    indexer_cache_elements,
+    latent_cache_elements,
+    read_tokens,
+    state_bytes,
+)
+from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
@@ -82,13 +89,17 @@ def step_tables(
     count = int(np.ceil(2 * np.log2(max(largest_batch, 2)))) + 2
     batches = np.sqrt(2.0) ** np.arange(count)
     grid = _grid(shapes, batches)
-    arch = context.model.architecture
     compute, moved = forward_pass_seconds(context, grid)
-    attention = _attention(
-        context,
+    columns = (
         shapes.tensor_parallel_size[:, None, None],
         batches[None, :, None],
         cache_lengths[None, None, :],
+    )
+    attention = add(
+        *(
+            scaled(_mixer(context, sizes, *columns), count)
+            for sizes, count in layers_by_mixer(context.model.architecture)
+        )
     )
     size = (len(shapes), count)
     sources = [part.source.reshape(size).max(axis=1) for part in (compute, moved)]
@@ -97,24 +108,46 @@ def step_tables(
         batches=batches,
         cache_lengths=cache_lengths,
         compute=compute.seconds.reshape(size),
-        attention=arch.num_layers * attention.seconds,
+        attention=attention.seconds,
         communication=moved.seconds.reshape(size),
         source=np.maximum.reduce(sources),
     )
 
 
-def _attention(
-    context: KernelContext, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
+def _mixer(
+    context: KernelContext,
+    arch: ModelArchitecture,
+    tensor: IntArray,
+    batch: FloatArray,
+    cache_length: FloatArray,
 ) -> Timed:
-    """Seconds of one layer's attention in a decode step; arguments broadcast.
+    """Seconds of one layer's attention in a decode step, or of its state; arguments broadcast."""
+    if attends(arch):
+        read = read_tokens(arch, cache_length)
+        found = _attention(context, arch, tensor, batch, read)
+        return add(found, _indexer(context, arch, batch, cache_length))
+    # The state of every sequence is read and written; the convolution's is small beside it.
+    moved = 2.0 * state_bytes(arch, element_bytes=constants.PRECISION_BYTES["bf16"])
+    one = context.profile.memory_bound(moved * batch / tensor)
+    shape = np.broadcast_shapes(tensor.shape, batch.shape, cache_length.shape)
+    return Timed(np.broadcast_to(one.seconds, shape), np.broadcast_to(one.source, shape))
+
+
+def _attention(
+    context: KernelContext,
+    arch: ModelArchitecture,
+    tensor: IntArray,
+    batch: FloatArray,
+    cache_length: FloatArray,
+) -> Timed:
+    """Seconds of one layer's attention in a decode step over so many tokens; arguments broadcast.
 
     Latent attention (MLA) reads one vector per token, which serves all heads as key and as value
     (the up-projections are absorbed by query and output); every GPU of the tensor group has it.
     """
-    arch = context.model.architecture
     heads = ceil_div(arch.num_attention_heads, tensor)
     element = constants.PRECISION_BYTES[context.cache_precision]
-    latent = arch.key_value_bytes_per_token_per_layer // CACHE_OVERRIDE_BYTES_PER_ELEMENT
+    latent = latent_cache_elements(arch)
     if latent:
         key_value, width, cache_bytes = np.ones_like(tensor), latent, element
     else:
@@ -129,6 +162,16 @@ def _attention(
         head_dim=width,
         cache_bytes=None if cache_bytes == as_measured else cache_bytes,
     )
+
+
+def _indexer(
+    context: KernelContext, arch: ModelArchitecture, batch: FloatArray, cache_length: FloatArray
+) -> Timed:
+    """Seconds in which an indexer reads its key of every cached token; 0 without one."""
+    keys = indexer_cache_elements(arch)
+    element = constants.PRECISION_BYTES[context.cache_precision]
+    one = context.profile.memory_bound(keys * element * batch * cache_length)
+    return one if keys else Timed(np.zeros(1), np.zeros(1, dtype=np.int64))
 
 
 def _grid(shapes: EngineShapes, batches: FloatArray) -> ForwardPass:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.catalogue.weight_formats import part_precisions
 from automap.planner.cost import constants
 from automap.planner.cost.communication import (
@@ -12,6 +12,7 @@ from automap.planner.cost.communication import (
     custom_all_reduce_seconds,
     point_to_point_seconds,
 )
+from automap.planner.cost.layer.attended import kernel_width, whole_layers
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import MEMORY_EFFICIENCY, Timed
 from automap.planner.cost.rows import ceil_div
@@ -19,6 +20,7 @@ from automap.planner.cost.shards import (
     Linear,
     attention_linears,
     expert_shards,
+    latent_linears,
     mlp_linears,
     padded_vocabulary,
 )
@@ -48,17 +50,19 @@ def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Tim
     """
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     inference = replace(context, model=replace(context.model, trainable=False, lora_rank=None))
-    parts_in = part_precisions(arch, context.precision)
-    attention = _products(
-        inference, rows, attention_linears(arch, tensor), precision=parts_in.attention
-    )
     reduced = _all_reduce(context, rows)
-    num_dense = arch.num_layers - arch.num_moe_layers
-    parts, moves = [scaled(attention, arch.num_layers)], [scaled(reduced, arch.num_layers)]
+    parts, moves = [], []
+    for sizes, count in layers_by_mixer(arch):
+        if sizes.mixer != "none":
+            precision = part_precisions(sizes, context.precision).attention
+            linears = attention_linears(sizes, tensor)
+            parts.append(scaled(_products(inference, rows, linears, precision=precision), count))
+            moves.append(scaled(reduced, count))
+    num_dense = arch.num_dense_mlp_layers
     if num_dense:
         dense = mlp_linears(arch, tensor, arch.intermediate_size)
-        mlp = _products(inference, rows, dense, precision=parts_in.mlp)
-        parts.append(scaled(mlp, num_dense))
+        low = part_precisions(arch, context.precision).mlp
+        parts.append(scaled(_products(inference, rows, dense, precision=low), num_dense))
         moves.append(scaled(reduced, num_dense))
     if arch.num_moe_layers:
         experts, exchange = _moe(inference, rows, reduced)
@@ -80,7 +84,7 @@ def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Tim
 def eager_seconds(context: KernelContext) -> float:
     """Least seconds of a pass outside CUDA graphs: the time to launch its kernels."""
     arch = context.model.architecture
-    layers = arch.num_layers + (constants.ENGINE_EXPERT_PREFILLS - 1.0) * arch.num_moe_layers
+    layers = whole_layers(arch) + (constants.ENGINE_EXPERT_PREFILLS - 1.0) * arch.num_moe_layers
     return layers * context.engine.prefill_layer_seconds
 
 
@@ -132,7 +136,7 @@ def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Tim
     tokens = ceil_div(rows.tokens * shards, tensor)
     balanced = context.profile.moe(
         num_tokens=tokens,
-        hidden_size=arch.hidden_size,
+        hidden_size=arch.expert_hidden_size,
         moe_intermediate_size=arch.moe_intermediate_size,
         num_experts=arch.num_experts,
         num_experts_per_token=arch.num_experts_per_token,
@@ -141,13 +145,17 @@ def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Tim
         precision=context.precision,
     )
     experts = scaled(balanced, hit_share(arch, tokens))
+    if arch.expert_latent_size:
+        kept = "fp32" if context.precision == "fp32" else "bf16"
+        around = _products(context, rows, latent_linears(arch, tensor), precision=kept)
+        experts = add(experts, around)
     if arch.shared_expert_intermediate_size:
         shared = mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
         low = part_precisions(arch, context.precision).mlp
         experts = add(experts, _products(context, rows, shared, precision=low))
     spread = expert > tensor
     group = np.where(spread, expert, 1)
-    each = arch.hidden_size * _activation_bytes(context)
+    each = arch.expert_hidden_size * _activation_bytes(context)
     size = rows.tokens * np.maximum(group // tensor, 1) * each
     gathered = add(
         collective_seconds(
@@ -171,17 +179,21 @@ def _small_kernels(context: KernelContext, rows: ForwardPass) -> Timed:
     """
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     width = arch.num_experts_per_token * arch.moe_intermediate_size or arch.intermediate_size
+    layers = arch.num_layers
+    mixers = sum(count * kernel_width(sizes) for sizes, count in layers_by_mixer(arch)) / layers
+    mlps = (arch.num_dense_mlp_layers + arch.num_moe_layers) / layers
+    whole = whole_layers(arch)
     per_token = (
-        8 * arch.hidden_size
-        + 2 * (arch.query_size + 2 * arch.key_value_size) / tensor
-        + (3 if arch.gated_mlp else 2) * width / tensor
+        8 * arch.hidden_size * (whole / layers)
+        + 2 * mixers / tensor
+        + (3 if arch.gated_mlp else 2) * width * mlps / tensor
     )
-    num_bytes = 2 * constants.ENGINE_ELEMENTWISE_PASSES * per_token * rows.tokens * arch.num_layers
+    num_bytes = 2 * constants.ENGINE_ELEMENTWISE_PASSES * per_token * rows.tokens * layers
     kernel, source = context.profile.memory_bound(num_bytes)
     moved = num_bytes / (MEMORY_EFFICIENCY * context.profile.peaks.memory_bytes_per_second)
     if context.profile.measured_here:
         moved = kernel
-    starts = arch.num_layers * context.engine.layer_seconds
+    starts = whole * context.engine.layer_seconds
     starts += arch.num_moe_layers * constants.ENGINE_EXPERT_LAYER_SECONDS
     return Timed(np.asarray(moved + starts * rows.captured, dtype=np.float64), source)
 

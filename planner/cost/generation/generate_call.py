@@ -19,6 +19,7 @@ from automap.planner.cost.generation.kv_cache import (
     absent_processes,
     kv_bytes_per_token,
     response_process,
+    typical_tokens,
 )
 from automap.planner.cost.generation.prefill import prefill_seconds
 from automap.planner.cost.layer.transformer_layer import KernelContext
@@ -197,7 +198,10 @@ def _running(
     """Sequences of each candidate's replicas, and the tokens their cache holds."""
     process = response_process(call, workload)
     per_token = kv_bytes_per_token(
-        model, generation_layouts, precision=workload.rollout_cache_precision
+        model,
+        generation_layouts,
+        tokens=typical_tokens(workload),
+        precision=workload.rollout_cache_precision,
     )
     sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     capacity = kv_cache_bytes // per_token

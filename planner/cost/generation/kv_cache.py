@@ -1,10 +1,19 @@
 """The key-value cache of an engine: bytes per token, and what a batch of responses needs."""
 
+import math
+
 import numpy as np
 
-from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import constants
 from automap.planner.cost.generation.rollout import Rollout, rollout, rollouts_with_absences
+from automap.planner.cost.layer.attended import (
+    attends,
+    indexer_cache_elements,
+    kept_tokens,
+    latent_cache_elements,
+    state_bytes,
+)
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
 from automap.planner.dataflow.graph import Call
@@ -49,22 +58,63 @@ def _prompt_tokens(workload: WorkloadSpec) -> float:
     return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
 
 
-def kv_bytes_per_token(
-    model: Model, generation_layouts: GenerationLayouts, *, precision: str = "bf16"
+def sequence_cache_bytes(
+    model: Model,
+    generation_layouts: GenerationLayouts,
+    *,
+    tokens: int,
+    precision: str = "bf16",
 ) -> IntArray:
-    """Cache bytes of one token on one GPU of the fullest stage.
+    """Cache bytes that a sequence of so many tokens has on one GPU of the fullest stage.
 
-    Key-value heads split over the tensor group, at least one each; an approximated attention's
-    compressed cache (MLA) is held whole by every GPU.
+    Key-value heads split over the tensor group, at least one each; a latent cache (MLA) and an
+    indexer's keys are held whole by every GPU. A window holds its last tokens, and a layer with a
+    state the state alone, split over the group. Layers of each kind are spread evenly over stages.
     """
-    arch = model.architecture
-    layers = ceil_div(arch.num_layers, generation_layouts.pipeline_parallel_size)
+    tensor = generation_layouts.tensor_parallel_size
     element = constants.PRECISION_BYTES[precision]
-    if arch.key_value_bytes_per_token_per_layer:
-        stated = arch.key_value_bytes_per_token_per_layer
-        return layers * (stated * element // CACHE_OVERRIDE_BYTES_PER_ELEMENT)
-    heads = local_key_value_heads(arch, generation_layouts.tensor_parallel_size)
-    return layers * heads * (2 * arch.head_dim * element)
+    total = np.zeros_like(tensor)
+    for sizes, count in layers_by_mixer(model.architecture):
+        layers = ceil_div(count, generation_layouts.pipeline_parallel_size)
+        if attends(sizes):
+            total = total + layers * kept_tokens(sizes, tokens) * _token_bytes(
+                sizes, tensor, element
+            )
+        state = state_bytes(sizes, element_bytes=constants.PRECISION_BYTES["bf16"])
+        total = total + layers * ceil_div(state, tensor)
+    return total
+
+
+def _token_bytes(arch: ModelArchitecture, tensor: IntArray, element: int) -> IntArray:
+    """Cache bytes of a token in one layer on one GPU."""
+    latent = latent_cache_elements(arch)
+    if latent:
+        return np.full_like(tensor, (latent + indexer_cache_elements(arch)) * element)
+    return local_key_value_heads(arch, tensor) * (2 * arch.head_dim * element)
+
+
+def kv_bytes_per_token(
+    model: Model,
+    generation_layouts: GenerationLayouts,
+    *,
+    tokens: float,
+    precision: str = "bf16",
+) -> IntArray:
+    """Cache bytes on one GPU of the fullest stage for each token of a sequence of so many tokens.
+
+    Where every layer caches every token that is the same for any number.
+    """
+    whole = max(math.ceil(tokens), 1)
+    held = sequence_cache_bytes(model, generation_layouts, tokens=whole, precision=precision)
+    return ceil_div(held, whole)
+
+
+def typical_tokens(workload: WorkloadSpec) -> float:
+    """Cached tokens of a sequence halfway through its response, of mean lengths.
+
+    Caches with windows or states grow less than sequences do: longer ones take less a token.
+    """
+    return _prompt_tokens(workload) + workload.response_length.mean_tokens / 2
 
 
 def minimum_kv_cache_bytes(
@@ -72,11 +122,12 @@ def minimum_kv_cache_bytes(
 ) -> IntArray:
     """Cache bytes per GPU that one longest sequence needs; below it nothing can run."""
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
-    tokens = longest + constants.CACHE_BLOCK_TOKENS
-    per_token = kv_bytes_per_token(
-        model, generation_layouts, precision=workload.rollout_cache_precision
+    return sequence_cache_bytes(
+        model,
+        generation_layouts,
+        tokens=longest + constants.CACHE_BLOCK_TOKENS,
+        precision=workload.rollout_cache_precision,
     )
-    return per_token * np.int64(tokens)
 
 
 def full_kv_cache_bytes(
@@ -92,7 +143,10 @@ def full_kv_cache_bytes(
     spread = CACHE_SIGMAS * process.peak_deviation_tokens * np.sqrt(sequences)
     tokens = sequences * process.peak_tokens + spread
     per_token = kv_bytes_per_token(
-        model, generation_layouts, precision=workload.rollout_cache_precision
+        model,
+        generation_layouts,
+        tokens=typical_tokens(workload),
+        precision=workload.rollout_cache_precision,
     )
     least = minimum_kv_cache_bytes(model, workload, generation_layouts)
     return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))

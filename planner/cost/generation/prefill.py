@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import constants
 from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.generation.decode import EngineShapes
@@ -11,6 +12,13 @@ from automap.planner.cost.generation.forward_pass import (
     ForwardPass,
     eager_seconds,
     forward_pass_seconds,
+)
+from automap.planner.cost.layer.attended import attends
+from automap.planner.cost.layer.attention import (
+    attended_weights,
+    attention_width,
+    indexer_seconds,
+    recurrence_seconds,
 )
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import Timed
@@ -80,15 +88,30 @@ def prefill_seconds(
 
 
 def _attention(context: KernelContext, rows: ForwardPass) -> Timed:
-    """Seconds of the causal attention of a chunk's prompts in all layers, averaged over lengths."""
-    arch, lengths = context.model.architecture, context.lengths
+    """Seconds of the mixers of a chunk's prompts in all layers, averaged over lengths."""
+    return add(
+        *(
+            scaled(_mixer(context, sizes, rows), count)
+            for sizes, count in layers_by_mixer(context.model.architecture)
+        )
+    )
+
+
+def _mixer(context: KernelContext, arch: ModelArchitecture, rows: ForwardPass) -> Timed:
+    """Seconds of a layer's causal attention in a chunk of prompts, or of its recurrence."""
+    lengths, tensor = context.lengths, rows.tensor_parallel_size
+    if not attends(arch):
+        return recurrence_seconds(arch, context.profile, rows.tokens, tensor)
     one = context.profile.prefill_attention(
         batch_size=1,
         sequence_length=lengths.points[None, :],
-        num_attention_heads=ceil_div(arch.num_attention_heads, rows.tensor_parallel_size)[:, None],
-        num_key_value_heads=local_key_value_heads(arch, rows.tensor_parallel_size)[:, None],
-        head_dim=arch.head_dim,
+        num_attention_heads=ceil_div(arch.num_attention_heads, tensor)[:, None],
+        num_key_value_heads=local_key_value_heads(arch, tensor)[:, None],
+        head_dim=attention_width(arch),
     )
     in_chunk = rows.tokens / lengths.mean_tokens
-    attention = Timed(one.seconds @ lengths.weights * in_chunk, one.source.max(axis=1))
-    return scaled(attention, arch.num_layers)
+    found = one.seconds @ attended_weights(arch, lengths) * in_chunk
+    return add(
+        Timed(found, one.source.max(axis=1)),
+        scaled(indexer_seconds(arch, context.profile, lengths, np.ones_like(tensor)), in_chunk),
+    )

@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import LayerGroup, ModelArchitecture, layer_groups
+from automap.planner.catalogue.layer_kinds import LatentAttention, Mlp
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.layer.attended import attends, mixer_width
 from automap.planner.cost.rows import ceil_div, distinct_rows
-from automap.planner.cost.shards import local_key_value_heads, padded_vocabulary, stage_layers
+from automap.planner.cost.shards import local_key_value_heads, padded_vocabulary
 from automap.planner.cost.stacks import STACKS, SoftwareStack, stack_of
+from automap.planner.cost.stage_layers import stage_layers
 from automap.planner.job.job import Model
 from automap.planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -23,7 +26,7 @@ def layer_activation_bytes(
     *,
     tensor_parallel_size: IntArray,
     recompute: IntArray,
-    moe: bool,
+    mlp: Mlp,
     element_bytes: int = 2,
     stack: SoftwareStack = STACKS["megatron-core"],
     attended_tokens: float = 0.0,
@@ -43,18 +46,22 @@ def layer_activation_bytes(
     tensor = tensor_parallel_size
     hidden = arch.hidden_size / (tensor if stack.memory.sequence_parallel else np.ones_like(tensor))
     in_fp32 = arch.gated_mlp and stack.memory.written_out
-    inputs = (8 if in_fp32 else 2) * hidden  # of a written-out RMSNorm: two fp32 tensors each
-    norms = 2 * hidden
-    before, after = _mlp_elements(arch, tensor, moe=moe, written_out=stack.memory.written_out)
+    blocks = (arch.mixer != "none") + (mlp != "none")
+    # Of a written-out RMSNorm: two fp32 tensors each.
+    inputs = (4 if in_fp32 else 1) * blocks * hidden
+    norms = blocks * hidden
+    before, after = _mlp_elements(arch, tensor, mlp=mlp, written_out=stack.memory.written_out)
     attention = _attention_elements(arch, tensor, written_out=stack.memory.written_out)
     # Each chosen expert has its own copy of the token at its input and at its output.
-    dispatched = 2 * arch.num_experts_per_token * arch.hidden_size / tensor if moe else 0.0
+    copies = 2 * arch.num_experts_per_token * arch.expert_hidden_size
+    dispatched = copies / tensor if mlp == "experts" else 0.0
     none = inputs + norms + attention + before + after + dispatched
     if stack.attention == "unfused":
         # Two masks of one byte; softmax and its dropped-out copy, and a mask of one byte.
         mask = 1 / element_bytes if dropout else 0.0
         masks = 2 * hidden * mask
-        scores = arch.num_attention_heads / tensor * attended_tokens * (2 + mask)
+        heads = arch.num_attention_heads * attends(arch)
+        scores = heads / tensor * attended_tokens * (2 + mask)
         kept = none + masks + np.where(recompute == SELECTIVE, 0.0, scores)
     else:
         kept = np.where(recompute == SELECTIVE, none - norms - after, none)
@@ -64,18 +71,36 @@ def layer_activation_bytes(
 def _attention_elements(
     arch: ModelArchitecture, tensor: IntArray, *, written_out: bool
 ) -> FloatArray:
-    """Elements of one token's queries, keys, values and attention output on one GPU."""
+    """Elements of one token's queries, keys, values and attention output on one GPU.
+
+    A layer with a state keeps its projection, what is convolved and the output.
+    """
+    if not attends(arch):
+        kept = sum(outputs for _, outputs, how in arch.mixer_matrices if how == "column")
+        rows = sum(inputs for inputs, _, how in arch.mixer_matrices if how == "row")
+        return np.asarray((kept + mixer_width(arch) + rows) / tensor, dtype=np.float64)
+    if arch.latent_attention is not None:
+        return _latent_elements(arch, arch.latent_attention, tensor)
+    gate = arch.query_size / tensor if arch.attention_output_gate else 0.0
     query = arch.query_size / tensor
     grouped = 2 * arch.head_dim * local_key_value_heads(arch, tensor)
-    return 2 * query + (2 * query if written_out else grouped)
+    return 2 * query + (2 * query if written_out else grouped) + 2 * gate
+
+
+def _latent_elements(
+    arch: ModelArchitecture, latent: LatentAttention, tensor: IntArray
+) -> FloatArray:
+    """Elements of one token's latent vectors, which every GPU has, and of its heads."""
+    heads = arch.num_attention_heads * 2 * (latent.query_key_head_dim + latent.v_head_dim)
+    return np.asarray(latent.q_lora_rank + latent.cache_elements + heads / tensor)
 
 
 def _mlp_elements(
-    arch: ModelArchitecture, tensor: IntArray, *, moe: bool, written_out: bool
+    arch: ModelArchitecture, tensor: IntArray, *, mlp: Mlp, written_out: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Elements (before, after) the activation of one token's MLP or chosen experts, on one GPU."""
-    width = arch.intermediate_size
-    if moe:
+    width = arch.intermediate_size if mlp == "dense" else 0
+    if mlp == "experts":
         chosen = arch.num_experts_per_token * arch.moe_intermediate_size
         width = chosen + arch.shared_expert_intermediate_size
     local = width / tensor
@@ -176,26 +201,23 @@ def _kept_per_token(
     stack = stack_of(workload)
     element = constants.PRECISION_BYTES[workload.precision]
 
-    def layer(mode: IntArray, *, moe: bool) -> FloatArray:
+    def layer(group: LayerGroup, mode: IntArray) -> FloatArray:
         return layer_activation_bytes(
-            arch,
+            group.sizes,
             tensor_parallel_size=tensor,
             recompute=mode,
-            moe=moe,
+            mlp=group.mlp,
             element_bytes=element,
             stack=stack,
             attended_tokens=lengths.max_tokens,
         )
 
-    stages = stage_layers(arch, pipeline)
-    first, middle, last = (count * layer(mode, moe=False) for count in stages.dense)
-    if arch.num_experts:
-        experts = layer(mode, moe=True)
-        first, middle, last = (
-            part + count * experts
-            for part, count in zip((first, middle, last), stages.moe, strict=True)
-        )
-    whole = layer(np.zeros_like(mode), moe=arch.num_experts > 0)
+    kept, whole = np.zeros((3, len(mode))), np.zeros(len(mode))
+    groups = layer_groups(arch)
+    for group, count in zip(groups, stage_layers(arch, pipeline), strict=True):
+        kept = kept + count * layer(group, mode)
+        whole = np.maximum(whole, layer(group, np.zeros_like(mode)))
+    first, middle, last = kept
     early = np.maximum(first, np.where(pipeline > 2, middle, 0.0))
     if stack.memory.keeps_outputs:
         early = early + np.where(pipeline > 1, element * arch.hidden_size, 0)
@@ -227,16 +249,20 @@ def forward_activation_bytes(
     """
     arch, tensor = model.architecture, layouts.tensor_parallel_size
     tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
-    layer = layer_activation_bytes(
-        arch,
-        tensor_parallel_size=tensor,
-        recompute=np.zeros_like(tensor),
-        moe=arch.num_experts > 0,
-        element_bytes=constants.PRECISION_BYTES[workload.precision],
-        stack=stack_of(workload),
-        attended_tokens=lengths.max_tokens,
-        dropout=False,
-    )
+    layers = [
+        layer_activation_bytes(
+            group.sizes,
+            tensor_parallel_size=tensor,
+            recompute=np.zeros_like(tensor),
+            mlp=group.mlp,
+            element_bytes=constants.PRECISION_BYTES[workload.precision],
+            stack=stack_of(workload),
+            attended_tokens=lengths.max_tokens,
+            dropout=False,
+        )
+        for group in layer_groups(arch)
+    ]
+    layer = np.maximum.reduce(layers)
     logits = logits_bytes_per_token(model, tensor, constants.FORWARD_LOGITS_BYTES)
     return (
         np.ceil(tokens * layer).astype(np.int64),

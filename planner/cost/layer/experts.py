@@ -25,15 +25,26 @@ from automap.planner.cost.layer.transformer_layer import (
 )
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div
-from automap.planner.cost.shards import Linear, attention_linears, expert_shards, mlp_linears
+from automap.planner.cost.shards import (
+    Linear,
+    attention_linears,
+    expert_linears,
+    expert_shards,
+    latent_linears,
+    mlp_linears,
+)
 
 
 def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
     """Seconds of one layer with routed experts: attention, dispatch, experts, combine."""
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
-    linears: tuple[Linear, ...] = attention_linears(arch, tensor)
+    linears: tuple[Linear, ...] = attention_linears(arch, tensor) + latent_linears(arch, tensor)
+    # A layer with a mixer gathers and scatters around it; the experts have their exchange.
+    around = 1.0 if arch.mixer != "none" else 0.0
     width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
-    communication = add(tensor_pair(context, batch), expert_exchange(context, batch))
+    communication = add(
+        scaled(tensor_pair(context, batch), around), expert_exchange(context, batch)
+    )
     if arch.shared_expert_intermediate_size:
         linears += mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
         width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
@@ -67,7 +78,7 @@ def experts_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
     )
     group_tokens = ceil_div(batch.tokens * shards, tensor)
     rows = ceil_div(group_tokens * arch.num_experts_per_token, arch.num_experts)
-    linears = mlp_linears(arch, inside, arch.moe_intermediate_size)
+    linears = expert_linears(arch, inside)
     trained = context if context.adapters == "all" else context.frozen
     forward, backward = linears_seconds(trained, rows, linears)
     local = ceil_div(arch.num_experts, batch.expert_parallel_size)
@@ -93,7 +104,7 @@ def permutation_seconds(context: KernelContext, batch: MicroBatch) -> Timed:
     """
     arch, group = context.model.architecture, batch.expert_parallel_size
     copies = arch.num_experts_per_token
-    per_token = np.where(group > 1, 6 * copies + 2, 2 * copies + 2) * arch.hidden_size
+    per_token = np.where(group > 1, 6 * copies + 2, 2 * copies + 2) * arch.expert_hidden_size
     tokens = ceil_div(batch.tokens, batch.tensor_parallel_size)
     return context.profile.memory_bound(context.element_bytes * per_token * tokens)
 
@@ -109,7 +120,7 @@ def expert_exchange(context: KernelContext, batch: MicroBatch) -> Timed:
     shards, inside = expert_shards(
         tensor_parallel_size=batch.tensor_parallel_size, expert_parallel_size=expert
     )
-    token = arch.hidden_size * context.element_bytes
+    token = arch.expert_hidden_size * context.element_bytes
     own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
     copies = np.where(expert > 1, arch.num_experts_per_token, 1)
     exchange = collective_seconds(

@@ -13,10 +13,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.layer_kinds import Mlp
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.communication import Collective, collective_seconds
 from automap.planner.cost.gpu_generations import over_tables
+from automap.planner.cost.layer.attended import attends, mixer_width
 from automap.planner.cost.layer.attention import attention_seconds
 from automap.planner.cost.operators.host_work import HostWork
 from automap.planner.cost.operators.operators import FASTEST
@@ -213,6 +215,9 @@ def linears_seconds(
     context: KernelContext, tokens: IntArray, linears: tuple[Linear, ...]
 ) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of several products over the same tokens, attention's first."""
+    if not linears:
+        nothing = Timed(np.zeros(len(tokens)), np.zeros(len(tokens), dtype=np.int64))
+        return nothing, nothing
     others = context if context.adapters == "all" else context.frozen
     contexts = [context, *[others] * (len(linears) - 1)]
     products = [_products(own, tokens, one) for own, one in zip(contexts, linears, strict=True)]
@@ -246,7 +251,7 @@ def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArr
     rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
     """
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
-    rotary = 2 * (arch.query_size + arch.key_value_size) / tensor
+    rotary = 2 * mixer_width(arch) / tensor
     activation = width * (3 if arch.gated_mlp else 2)
     per_token = 10 * arch.hidden_size / tensor + rotary + activation
     kernels = 6.0
@@ -307,7 +312,11 @@ def context_exchange(
     """Ring: keys and values go around, with their gradients backward. Ulysses: all-to-alls.
 
     Selective recomputation repeats all-to-alls; that it repeats a ring's exchanges is not priced.
+    Layers with a state hand on a state, which is little.
     """
+    if not attends(context.model.architecture):
+        nothing = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
+        return ContextExchange(nothing, backward=1.0, selective=1.0)
     if context.stack.context_parallelism == "ulysses":
         return ContextExchange(_all_to_alls(context, batch), backward=1.0, selective=1.0)
     return ContextExchange(_ring(context, batch, attention), backward=2.0, selective=0.0)
@@ -344,23 +353,33 @@ def _all_to_alls(context: KernelContext, batch: MicroBatch) -> Timed:
     return scaled(add(query, key), 2.0)
 
 
-def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """Seconds of one layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+def dense_layer_seconds(
+    context: KernelContext, batch: MicroBatch, mlp: Mlp = "dense"
+) -> UnitSeconds:
+    """Seconds of one layer with a dense MLP: two all-gather + reduce-scatter pairs each way.
+
+    A layer that is a mixer alone, or an MLP alone, has one.
+    """
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
-    linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
+    linears, width = attention_linears(arch, tensor), np.zeros_like(tensor)
+    if mlp == "dense":
+        linears += mlp_linears(arch, tensor, arch.intermediate_size)
+        width = ceil_div(arch.intermediate_size, tensor)
     forward, backward = linears_seconds(context, batch.tokens, linears)
     attention = layer_attention(context, batch)
-    elementwise = elementwise_seconds(context, batch, ceil_div(arch.intermediate_size, tensor))
+    elementwise = elementwise_seconds(context, batch, width)
+    blocks = float((arch.mixer != "none") + (mlp != "none"))
     return layer_seconds(
         context,
         forward=forward,
         backward=backward,
         attention=attention,
         elementwise=elementwise,
-        communication=scaled(tensor_pair(context, batch), 2.0),
+        communication=scaled(tensor_pair(context, batch), blocks),
         exchange=context_exchange(context, batch, attention[0]),
         num_sequences=batch.num_sequences,
-        gathered_again=scaled(_gathered_again(context, batch), 2.0),
+        gathered_again=scaled(_gathered_again(context, batch), blocks),
+        host_share=blocks / 2.0,
     )
 
 
@@ -389,11 +408,13 @@ def layer_seconds(
     num_sequences: IntArray,
     least_seconds: float = 0.0,
     gathered_again: Timed | None = None,
+    host_share: float = 1.0,
 ) -> UnitSeconds:
     """Assemble the seconds of a layer; elementwise kernels move twice the bytes backward.
 
     `least_seconds` bounds the whole layer's forward from below, communication included;
-    `gathered_again` are collectives of the backward pass alone.
+    `gathered_again` are collectives of the backward pass alone; `host_share` is the part of a
+    whole layer's host work.
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
@@ -402,8 +423,8 @@ def layer_seconds(
     moved_back = add(communication, scaled(exchange.forward, exchange.backward))
     if gathered_again is not None:
         moved_back = add(moved_back, gathered_again)
-    least = host.forward.seconds(num_sequences)
-    least_back = host.backward.seconds(num_sequences)
+    least = host_share * host.forward.seconds(num_sequences)
+    least_back = host_share * host.backward.seconds(num_sequences)
     if least_seconds:
         least = np.maximum(least, least_seconds - moved.seconds)
         least_back = np.maximum(least_back, 2.0 * least_seconds - moved_back.seconds)

@@ -1,52 +1,55 @@
 """Seconds of pipeline stages from those of layers: the slowest stage, and all together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from automap.planner.catalogue.architecture import LayerGroup, layer_groups
 from automap.planner.cost.batches import micro_batch_tokens
 from automap.planner.cost.layer.embedding_and_head import embedding_seconds, head_seconds
 from automap.planner.cost.layer.experts import moe_layer_seconds
 from automap.planner.cost.layer.transformer_layer import KernelContext, MicroBatch, UnitSeconds
 from automap.planner.cost.rows import ceil_div, distinct_rows
-from automap.planner.cost.shards import stage_layers
+from automap.planner.cost.stage_layers import stage_layers
 from automap.planner.cost.training.whole_layers import priced_layer_seconds
 from automap.planner.layout import FloatArray, IntArray, Layouts
 
-Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
-"""Seconds [row] of (dense layer, expert layer or None in a dense model, embedding, head)."""
+
+class Blocks(NamedTuple):
+    """Seconds [row] of the building blocks of a model."""
+
+    layers: tuple[FloatArray, ...]
+    """Seconds of a layer of each group."""
+    embedding: FloatArray
+    head: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
     """Seconds of each building block of a model per micro-batch [candidate]."""
 
-    dense: UnitSeconds
-    moe: UnitSeconds | None
+    layers: tuple[UnitSeconds, ...]
+    """Layers of each group, as `layer_groups` has them."""
     embedding: UnitSeconds
     head: UnitSeconds
 
     @property
     def source(self) -> IntArray:
         """Weakest provenance of the blocks [candidate], as an index into layout.SOURCES."""
-        blocks = [self.dense, self.embedding, self.head]
-        if self.moe is not None:
-            blocks.append(self.moe)
+        blocks = [*self.layers, self.embedding, self.head]
         weakest: IntArray = np.maximum.reduce([block.source for block in blocks])
         return weakest
 
     def forward(self) -> tuple[Blocks, Blocks]:
         """(compute, communication) seconds of the forward pass by block."""
-        moe = self.moe
-        compute = (
-            self.dense.forward,
-            None if moe is None else moe.forward,
+        compute = Blocks(
+            tuple(layer.forward for layer in self.layers),
             self.embedding.forward,
             self.head.forward,
         )
-        communication = (
-            self.dense.forward_communication,
-            None if moe is None else moe.forward_communication,
+        communication = Blocks(
+            tuple(layer.forward_communication for layer in self.layers),
             self.embedding.forward_communication,
             self.head.forward_communication,
         )
@@ -75,13 +78,20 @@ def units(context: KernelContext, layouts: Layouts, micro_batch_size: IntArray) 
     tensor, context_size, expert, sequences = (column[first] for column in columns)
     tokens = ceil_div(micro_batch_tokens(context.lengths, sequences), context_size)
     batch = MicroBatch(tensor, context_size, expert, sequences, tokens)
-    has_experts = context.model.architecture.num_moe_layers > 0
+    groups = layer_groups(context.model.architecture)
     return Units(
-        dense=priced_layer_seconds(context, batch).take(inverse),
-        moe=moe_layer_seconds(context, batch).take(inverse) if has_experts else None,
+        layers=tuple(_layer_seconds(context, batch, group).take(inverse) for group in groups),
         embedding=embedding_seconds(context, batch).take(inverse),
         head=head_seconds(context, batch).take(inverse),
     )
+
+
+def _layer_seconds(context: KernelContext, batch: MicroBatch, group: LayerGroup) -> UnitSeconds:
+    """Seconds of a layer of one kind."""
+    own = replace(context, model=replace(context.model, architecture=group.sizes))
+    if group.mlp == "experts":
+        return moe_layer_seconds(own, batch)
+    return priced_layer_seconds(own, batch, group.mlp)
 
 
 def worst_stage(
@@ -90,7 +100,7 @@ def worst_stage(
     blocks: Blocks,
     communication: Blocks,
 ) -> StageSeconds:
-    """Combine (dense layer, expert layer, embedding, head) seconds into stages."""
+    """Combine seconds of layers, embedding and head into stages."""
     compute, compute_total = _by_stage(context, layouts, blocks)
     moved, moved_total = _by_stage(context, layouts, communication)
     stages = layouts.pipeline_parallel_size
@@ -111,14 +121,11 @@ def _by_stage(
 ) -> tuple[FloatArray, FloatArray]:
     """(seconds [stage, row] of first, middle and last stage, seconds [row] of all stages)."""
     arch = context.model.architecture
-    dense, moe, embedding, head = blocks
-    experts = np.zeros_like(dense) if moe is None else moe
-    layers = stage_layers(arch, layouts.pipeline_parallel_size)
-    ends = (embedding, np.zeros_like(embedding), head)
-    stages = [
-        layers.dense[stage] * dense + layers.moe[stage] * experts + ends[stage]
-        for stage in range(3)
-    ]
-    num_moe = arch.num_moe_layers
-    total = (arch.num_layers - num_moe) * dense + num_moe * experts + embedding + head
-    return np.stack(stages), total
+    groups, embedding, head = layer_groups(arch), blocks.embedding, blocks.head
+    stages = np.stack([embedding, np.zeros_like(embedding), head])
+    in_layers, all_layers = np.zeros_like(stages), np.zeros_like(embedding)
+    counts = stage_layers(arch, layouts.pipeline_parallel_size)
+    for group, count, seconds in zip(groups, counts, blocks.layers, strict=True):
+        in_layers = in_layers + count * seconds
+        all_layers = all_layers + group.num_layers * seconds
+    return in_layers + stages, all_layers + embedding + head

@@ -27,7 +27,7 @@ from automap.planner.cost.training.optimizer_step import (
     exposed,
     whole_step,
 )
-from automap.planner.cost.training.pipeline import StageSeconds, units, worst_stage
+from automap.planner.cost.training.pipeline import Blocks, StageSeconds, units, worst_stage
 from automap.planner.cost.transition import reload_seconds
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
@@ -224,14 +224,18 @@ def _passes(
         moved_again = np.where(full, unit.forward_communication, part)
         return unit.backward + again, unit.backward_communication + moved_again
 
-    dense, moe = back(blocks.dense), back(blocks.moe) if blocks.moe else (None, None)
+    layers = [back(layer) for layer in blocks.layers]
     embedding, head = blocks.embedding, blocks.head
     forward = worst_stage(context, layouts, *blocks.forward())
     backward = worst_stage(
         context,
         layouts,
-        (dense[0], moe[0], embedding.backward, head.backward),
-        (dense[1], moe[1], embedding.backward_communication, head.backward_communication),
+        Blocks(tuple(layer[0] for layer in layers), embedding.backward, head.backward),
+        Blocks(
+            tuple(layer[1] for layer in layers),
+            embedding.backward_communication,
+            head.backward_communication,
+        ),
     )
     return Passes(forward, backward, blocks.source)
 

@@ -18,6 +18,7 @@ import numpy as np
 from automap.planner.catalogue import node_type
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import GpuType, Pool
+from automap.planner.catalogue.layer_kinds import Mlp
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.layer.transformer_layer import (
     KernelContext,
@@ -126,9 +127,14 @@ def layer_checks(profile: Profile) -> Iterator[LayerCheck]:
                         )
 
 
-def priced_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """Seconds of a dense layer: its operators' sum, corrected where whole layers were measured."""
-    summed = dense_layer_seconds(context, batch)
+def priced_layer_seconds(
+    context: KernelContext, batch: MicroBatch, mlp: Mlp = "dense"
+) -> UnitSeconds:
+    """Seconds of a layer without experts: its operators' sum, corrected where some were measured.
+
+    The correction is that of whole dense layers.
+    """
+    summed = dense_layer_seconds(context, batch, mlp)
     if not context.profile.measured_here:
         return summed
     ratios = _ratios(context.profile, context.stack.host_work, context.precision)

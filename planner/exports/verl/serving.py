@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from automap.planner.cost.generation.kv_cache import kv_bytes_per_token
+from automap.planner.cost.generation.kv_cache import sequence_cache_bytes
 from automap.planner.exports.verl.subject import Subject
 from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan, CopyPlan
@@ -28,6 +28,7 @@ def serving_bytes(subject: Subject, reward: CopyPlan, call: CallPlan) -> int:
     """Bytes on a GPU of the engine that serves: the call's, and a cache for its micro-batch."""
     sizes = (reward.layout.tensor_parallel_size, 1, 1, reward.layout.data_parallel_size)
     layouts = GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes))
-    each = int(kv_bytes_per_token(subject.job.models["reward"], layouts)[0])
-    tokens = (call.micro_batch_size or 1) * longest_scored(subject)
-    return reward.resident_bytes + call.bytes_by_kind.total + each * tokens
+    longest = longest_scored(subject)
+    each = int(sequence_cache_bytes(subject.job.models["reward"], layouts, tokens=longest)[0])
+    sequences = call.micro_batch_size or 1
+    return reward.resident_bytes + call.bytes_by_kind.total + each * sequences

@@ -9,6 +9,7 @@ from automap.executor.engines.megatron.architecture import Architecture
 from automap.executor.engines.megatron.configuration import _check
 from automap.executor.engines.random_model import config_of
 from automap.executor.layout import GenerationLayout, RankLayout
+from automap.planner.catalogue import architecture
 from automap.planner.job import resolve
 from automap.planner.search.candidates import enumeration
 from tests.helpers.specs import job_spec
@@ -76,3 +77,16 @@ def test_the_ranks_of_every_rollout_of_a_mixture_can_be_regrouped() -> None:
             layout = GenerationLayout.of(RankLayout(data_parallel_size=count), **given)
             assert layout.num_replicas == data
             assert layout.expert_parallel_size == given["expert_parallel_size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("gemma-2-2b", "layer_kinds"),
+        ("kimi-k2", "latent_attention"),
+        ("gpt-oss-20b", "router_bias"),
+    ],
+)
+def test_random_weights_are_of_plain_decoders(name: str, field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        config_of(architecture(name))

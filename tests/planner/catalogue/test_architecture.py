@@ -101,7 +101,7 @@ def test_small_dense_model_by_hand() -> None:
     # query 8×12, key and value 8×6 each, output 12×8
     assert model.attention_parameters == 96 + 48 + 48 + 96
     assert model.mlp_parameters == 3 * 8 * 16
-    assert model.norm_parameters_per_layer == 16
+    assert model.norm_parameters_per_layer("dense") == 16
     assert model.final_norm_parameters == 8
     assert model.dense_layer_parameters == 288 + 384 + 16
     assert model.embedding_parameters == model.head_parameters == 80
@@ -134,7 +134,7 @@ def test_small_mixture_of_experts_by_hand() -> None:
 )
 def test_biases_and_norms_by_hand(flag: str, added_per_layer: int) -> None:
     plain = ModelArchitecture(**SMALL_DENSE)
-    changed = ModelArchitecture(**SMALL_DENSE, **{flag: True})
+    changed = ModelArchitecture.model_validate({**SMALL_DENSE, flag: True})
     assert changed.dense_layer_parameters - plain.dense_layer_parameters == added_per_layer
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from automap.planner.catalogue import architecture
 from automap.planner.catalogue.architecture import ModelArchitecture
@@ -56,11 +57,13 @@ def test_qwen_moe_with_a_shared_expert() -> None:
     model = read(QWEN1_5_MOE)
     assert model.num_parameters() == pytest.approx(14.3e9, rel=0.005)
     assert model.active_parameters() == pytest.approx(2.7e9, rel=0.02)
-    assert "shared expert" in model.approximation
+    plain = model.model_copy(update={"shared_expert_gate": False})
+    assert model.num_parameters() - plain.num_parameters() == 24 * 2048
+    assert model.approximation == ""
 
 
 @pytest.mark.parametrize(
-    ("change", "num_dense_layers", "is_approximated"),
+    ("change", "num_dense_layers", "lies_between"),
     [
         ({"mlp_only_layers": [0, 1, 2]}, 3, False),
         ({"mlp_only_layers": [0, 47]}, 2, True),
@@ -71,11 +74,14 @@ def test_qwen_moe_with_a_shared_expert() -> None:
     ],
 )
 def test_layers_without_experts(
-    change: dict[str, Any], num_dense_layers: int, is_approximated: bool
+    change: dict[str, Any], num_dense_layers: int, lies_between: bool
 ) -> None:
     model = read(QWEN3_30B_A3B | change)
-    assert model.num_dense_layers == num_dense_layers
-    assert bool(model.approximation) == is_approximated
+    assert model.num_dense_mlp_layers == num_dense_layers
+    assert model.num_moe_layers == 48 - num_dense_layers
+    assert bool(model.layer_kinds) == lies_between
+    assert model.num_dense_layers == (0 if lies_between else num_dense_layers)
+    assert model.approximation == ""
 
 
 def test_deepseek_layers_and_latent_attention() -> None:
@@ -106,12 +112,16 @@ def test_biases_and_windows() -> None:
     assert both.approximation == ""
     one = read(LLAMA_3_1_8B | {"attention_bias": True})
     assert one.attention_bias
-    assert "attention output" in one.approximation
+    assert one.attention_output_bias
+    assert one.approximation == ""
     assert "MLP" in read(LLAMA_3_1_8B | {"mlp_bias": True}).approximation
-    assert "4096" in read(MISTRAL_7B).approximation
-    assert read(MISTRAL_7B | {"sliding_window": None}).approximation == ""
+    assert read(MISTRAL_7B).sliding_window == 4096
+    assert read(MISTRAL_7B | {"sliding_window": None}).sliding_window == 0
+    assert read(MISTRAL_7B | {"sliding_window": 32768}).sliding_window == 0
     window = {"use_sliding_window": True, "sliding_window": 4096}
-    assert "4096" in read(QWEN2_5_0_5B | window).approximation
+    assert read(QWEN2_5_0_5B | window).layer_kinds == ()  # max_window_layers is all layers
+    later = read(QWEN2_5_0_5B | window | {"max_window_layers": 20})
+    assert later.layer_pattern == "F" * 20 + "s" * 4
     assert "biases" in read(GPT_NEOX_20B | {"attention_bias": False}).approximation
 
 
@@ -221,13 +231,28 @@ def test_values_at_odds_are_refused_with_the_numbers(
 
 @pytest.mark.parametrize(
     "model_type",
-    [None, "bert", "t5", "llama4", 7, ["llama"], {}, pytest.param("x" * 10**6, id="long")],
+    [None, "bert", "t5", "deepseek_v4", 7, ["llama"], {}, pytest.param("x" * 10**6, id="long")],
 )
 def test_unsupported_model_types_list_the_supported_ones(model_type: object) -> None:
     error = refusal(LLAMA_3_1_8B | {"model_type": model_type})
     assert "model_type" in error.message
     assert all(name in error.remedy for name in ("llama", "qwen3_moe", "gpt_neox", "deepseek_v3"))
-    assert len(str(error)) < 1000
+    assert len(str(error)) < 1500
+
+
+def test_an_unsupported_model_type_is_answered_with_sizes_to_complete() -> None:
+    """What is filled in is enough for a plain model; what is not is told."""
+    remedy = refusal(QWEN3_30B_A3B | {"model_type": "mystery"}).remedy
+    block = yaml.safe_load("{" + remedy.partition("completing: ")[2].partition("; it")[0] + "}")
+    known = architecture("qwen3-30b-a3b").model_copy(update={"query_key_norm": False})
+    assert ModelArchitecture.model_validate(block["architecture"]) == known
+
+    other = {"model_type": "mystery", "d_model": 4096, "n_heads": 32, "layer_types": ["x"]}
+    remedy = refusal(other).remedy
+    assert 'num_layers: "?", hidden_size: 4096' in remedy
+    assert "head_dim: 128" in remedy
+    assert "experts" not in remedy.partition("completing: ")[2]
+    assert "layer_types say" in remedy
 
 
 def test_an_empty_config_lists_the_supported_types() -> None:

@@ -193,8 +193,8 @@ def test_pipeline_agrees_with_a_simulation_of_1f1b(pipeline: int, sequences: int
         for stage in [pipeline - 1, 0][:extra] + list(range(1, pipeline - 1))[: extra - 2]:
             counts[stage] -= 1
     assert sum(counts) == 32
-    forward_seconds = [count * found.dense.forward[0] for count in counts]
-    backward_seconds = [count * found.dense.backward[0] for count in counts]
+    forward_seconds = [count * found.layers[0].forward[0] for count in counts]
+    backward_seconds = [count * found.layers[0].backward[0] for count in counts]
     for end, block in ((0, found.embedding), (pipeline - 1, found.head)):
         forward_seconds[end] += block.forward[0]
         backward_seconds[end] += block.backward[0]

@@ -9,7 +9,8 @@ from automap.planner.cost.batches import peak_tokens, sequence_lengths
 from automap.planner.cost.intervals import bounds
 from automap.planner.cost.layer.activations import activation_bytes, layer_activation_bytes
 from automap.planner.cost.operators.profile import load_profile
-from automap.planner.cost.shards import stage_layers, stage_parameters
+from automap.planner.cost.shards import stage_parameters
+from automap.planner.cost.stage_layers import stage_layers
 from automap.planner.cost.training.train_call import price_train
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS
 from tests.helpers.cost_model import GIB, call, ints, layouts, model, pool, workload
@@ -110,8 +111,7 @@ def test_key_value_heads_are_replicated_beyond_their_number() -> None:
 
 def test_layers_per_stage_are_uneven_and_complete() -> None:
     arch = model("llama-2-7b").architecture
-    stages = stage_layers(arch, ints(1, 3, 5, 7, 8))
-    first, middle, last = stages.dense
+    ((first, middle, last),) = stage_layers(arch, ints(1, 3, 5, 7, 8))
     assert list(first) == [32, 11, 6, 4, 4]
     assert list(middle[1:]) == [11, 7, 5, 4]
     assert list(last) == [32, 10, 6, 4, 4]
@@ -131,11 +131,11 @@ def test_activations_are_korthikanti_less_dropout() -> None:
     flash attention needs no s² term either, and no dropout saves the two masks: 32·s·b·h/t."""
     gpt3 = model("gpt-3-175b").architecture
     per_token = layer_activation_bytes(
-        gpt3, tensor_parallel_size=ints(8), recompute=ints(0), moe=False
+        gpt3, tensor_parallel_size=ints(8), recompute=ints(0), mlp="dense"
     )
     assert per_token[0] == pytest.approx(32 * gpt3.hidden_size / 8, rel=1e-9)
     full = layer_activation_bytes(
-        gpt3, tensor_parallel_size=ints(8), recompute=ints(RECOMPUTES.index("full")), moe=False
+        gpt3, tensor_parallel_size=ints(8), recompute=ints(RECOMPUTES.index("full")), mlp="dense"
     )
     assert full[0] == pytest.approx(2 * gpt3.hidden_size / 8, rel=1e-9)
 

@@ -61,7 +61,7 @@ def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
         gpt,
         tensor_parallel_size=ints(t),
         recompute=ints(RECOMPUTES.index(recompute)),
-        moe=False,
+        mlp="dense",
         stack=stack(sequence_parallel=sequence_parallel),
         attended_tokens=s,
     )

@@ -100,7 +100,7 @@ def _draw(
     workload, engine = generation.workload, generation.engine
     stages = int(engine.pipeline_parallel_size[0])
     precision = workload.rollout_cache_precision
-    per_token = kv_bytes_per_token(generation.model, engine, precision=precision)
+    per_token = kv_bytes_per_token(generation.model, engine, tokens=1000, precision=precision)
     costs = StepCosts.of(phases, row=0, stages=stages)
     replicas = int(engine.data_parallel_size[0])
     each = generation.call.num_sequences // replicas

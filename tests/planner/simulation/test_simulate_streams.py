@@ -174,7 +174,7 @@ def test_drawn_chunks_are_out_when_the_simulated_engine_has_ended_them():
     schedule = schedule_of(subject, price_again(subject))
     number = plan.calls.index(call)
     generation = Generation(subject, call, schedule.events[number])
-    per_token = kv_bytes_per_token(subject.job.models["actor"], engine_of(call))
+    per_token = kv_bytes_per_token(subject.job.models["actor"], engine_of(call), tokens=1000)
     room = (call.kv_cache_bytes or 0) // int(per_token[0])
     costs, rng = StepCosts.of(generation.phases, row=0, stages=1), np.random.default_rng(4)
     spread = []

@@ -67,7 +67,9 @@ def price(
 def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
     """Llama-2-70B: 80 layers × 8 heads × 128 × 2 (key, value) × 2 bytes = 320 KiB."""
     per_token = kv_bytes_per_token(
-        model("llama-2-70b"), sizes(ints(1, 8, 16, 1), ints(1, 1, 1, 1), ints(1, 1, 1, 4))
+        model("llama-2-70b"),
+        sizes(ints(1, 8, 16, 1), ints(1, 1, 1, 1), ints(1, 1, 1, 4)),
+        tokens=1000,
     )
     assert list(per_token) == [327_680, 40_960, 40_960, 81_920]
 
@@ -79,8 +81,10 @@ def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
 def test_cache_bytes_equal_published_ones(name: str, bytes_per_token: int) -> None:
     """DeepSeek-AI 2025 (arXiv:2505.09343), Table 1: bf16 cache of one token in all layers."""
     alone = sizes(ints(1), ints(1))
-    assert kv_bytes_per_token(model(name), alone) == [bytes_per_token]
-    assert kv_bytes_per_token(model(name), alone, precision="fp8") * 2 == [bytes_per_token]
+    assert kv_bytes_per_token(model(name), alone, tokens=1000) == [bytes_per_token]
+    assert 2 * kv_bytes_per_token(model(name), alone, tokens=1000, precision="fp8") == [
+        bytes_per_token
+    ]
 
 
 def test_constant_lengths_hold_prompt_and_response_at_the_end() -> None:

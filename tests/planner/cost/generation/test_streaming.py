@@ -39,7 +39,7 @@ def simulated_outs(generation: Generation, *, draws: int) -> np.ndarray:
     """When each eighth of a replica's responses has ended, as a mean over draws of lengths."""
     phases, workload = generation.closed_form(), generation.workload
     engine, rng = generation.engine, np.random.default_rng(1)
-    per_token = kv_bytes_per_token(generation.model, engine)
+    per_token = kv_bytes_per_token(generation.model, engine, tokens=1000)
     room = int(generation.kv_cache_bytes[0] // per_token[0])
     count = generation.call.num_sequences
     outs = []

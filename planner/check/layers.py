@@ -1,0 +1,188 @@
+"""Rules on what a model's layers hold, counted here layer by layer from the sizes alone.
+
+The cost model counts kinds of layers and multiplies; this walks from the first layer to the last.
+What it finds is a lower bound: norms, biases, padding and replicated heads come on top.
+"""
+
+from collections.abc import Iterator
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.layer_kinds import LayerKind
+from automap.planner.check.subject import Subject
+from automap.planner.plan.types import CallPlan, CopyPlan
+
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+STATE_BYTES = 4
+PLAIN = LayerKind(letter="=")
+
+
+def kinds_in_order(arch: ModelArchitecture) -> Iterator[LayerKind]:
+    """The kind of every layer, first to last."""
+    by_letter = {kind.letter: kind for kind in arch.layer_kinds}
+    for layer in range(arch.num_layers):
+        if arch.layer_pattern:
+            yield by_letter[arch.layer_pattern[layer % len(arch.layer_pattern)]]
+        elif layer < arch.num_dense_layers:
+            yield LayerKind(letter="=", mlp="dense")
+        else:
+            yield PLAIN
+
+
+def matrix_parameters(arch: ModelArchitecture) -> int:
+    """Weights of all matrices: the embedding, the layers, the head."""
+    tables = 1 if arch.tied_embeddings else 2
+    layers = sum(_mixer(arch, kind) + _mlp(arch, kind) for kind in kinds_in_order(arch))
+    return tables * arch.vocab_size * arch.hidden_size + layers
+
+
+def cache_bytes(arch: ModelArchitecture, *, tokens: int, element_bytes: int) -> int:
+    """Bytes that a sequence of so many tokens has in all layers, whole on one GPU."""
+    total = 0
+    for kind in kinds_in_order(arch):
+        mixer = kind.mixer or arch.mixer
+        if mixer == "attention":
+            window = _of(kind.sliding_window, arch.sliding_window)
+            window = window or _of(kind.attention_chunk_size, arch.attention_chunk_size)
+            kept = min(tokens, window) if window else tokens
+            total += kept * _token_bytes(arch, kind, element_bytes)
+        elif mixer == "gated_delta_net" and arch.gated_delta_net:
+            net = arch.gated_delta_net
+            keys, values = net.linear_num_key_heads, net.linear_num_value_heads
+            total += STATE_BYTES * values * net.linear_key_head_dim * net.linear_value_head_dim
+            channels = 2 * keys * net.linear_key_head_dim + values * net.linear_value_head_dim
+            total += 2 * channels * (net.linear_conv_kernel_dim - 1)
+        elif mixer == "mamba2" and arch.mamba2:
+            space = arch.mamba2
+            inner = space.mamba_num_heads * space.mamba_head_dim
+            total += STATE_BYTES * inner * space.ssm_state_size
+            channels = inner + 2 * space.n_groups * space.ssm_state_size
+            total += 2 * channels * (space.conv_kernel - 1)
+    return total
+
+
+def _of(own: int | None, usual: int) -> int:
+    return usual if own is None else own
+
+
+def _token_bytes(arch: ModelArchitecture, kind: LayerKind, element_bytes: int) -> int:
+    if arch.latent_attention is not None:
+        latent = arch.latent_attention
+        elements = latent.kv_lora_rank + latent.qk_rope_head_dim
+        own_indexer = arch.runs_indexer if kind.runs_indexer is None else kind.runs_indexer
+        if arch.indexer is not None and own_indexer:
+            elements += arch.indexer.index_head_dim
+        return elements * element_bytes
+    if arch.key_value_bytes_per_token_per_layer:
+        return arch.key_value_bytes_per_token_per_layer * element_bytes // 2
+    heads = _of(kind.num_key_value_heads, arch.num_key_value_heads)
+    return 2 * heads * _of(kind.head_dim, arch.head_dim) * element_bytes
+
+
+def _mixer(arch: ModelArchitecture, kind: LayerKind) -> int:
+    """Weights of the matrices that mix tokens in a layer."""
+    hidden, mixer = arch.hidden_size, kind.mixer or arch.mixer
+    if mixer == "gated_delta_net" and arch.gated_delta_net:
+        net = arch.gated_delta_net
+        keys = net.linear_num_key_heads * net.linear_key_head_dim
+        values = net.linear_num_value_heads * net.linear_value_head_dim
+        return hidden * (2 * keys + 3 * values + 2 * net.linear_num_value_heads)
+    if mixer == "mamba2" and arch.mamba2:
+        space = arch.mamba2
+        inner = space.mamba_num_heads * space.mamba_head_dim
+        groups = 2 * space.n_groups * space.ssm_state_size
+        return hidden * (3 * inner + groups + space.mamba_num_heads)
+    if mixer != "attention":
+        return 0
+    if arch.attention_parameters_per_layer:
+        return arch.attention_parameters_per_layer
+    return _latent(arch, kind) if arch.latent_attention else _attention(arch, kind)
+
+
+def _attention(arch: ModelArchitecture, kind: LayerKind) -> int:
+    width = _of(kind.head_dim, arch.head_dim)
+    query = arch.num_attention_heads * width
+    key = _of(kind.num_key_value_heads, arch.num_key_value_heads) * width
+    shared = arch.shared_key_value if kind.shared_key_value is None else kind.shared_key_value
+    queries = 3 * query if arch.attention_output_gate else 2 * query
+    return arch.hidden_size * (queries + (key if shared else 2 * key))
+
+
+def _latent(arch: ModelArchitecture, kind: LayerKind) -> int:
+    latent = arch.latent_attention
+    assert latent is not None, "asked before"
+    hidden, heads = arch.hidden_size, arch.num_attention_heads
+    query = heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim)
+    rank = latent.q_lora_rank
+    total = rank * (hidden + query) if rank else hidden * query
+    total += hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim)
+    total += latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    total += heads * latent.v_head_dim * hidden
+    own_indexer = arch.runs_indexer if kind.runs_indexer is None else kind.runs_indexer
+    if arch.indexer is not None and own_indexer:
+        width = arch.indexer.index_head_dim
+        total += (rank or hidden) * arch.indexer.index_n_heads * width
+        total += hidden * (width + arch.indexer.index_n_heads)
+    return total
+
+
+def _mlp(arch: ModelArchitecture, kind: LayerKind) -> int:
+    """Weights of the matrices of a layer's MLP, or of its experts and what is around them."""
+    mlp = kind.mlp or ("experts" if arch.num_experts else "dense")
+    hidden, matrices = arch.hidden_size, 3 if arch.gated_mlp else 2
+    if mlp == "dense":
+        return matrices * hidden * arch.intermediate_size
+    if mlp == "none":
+        return 0
+    inside = arch.expert_latent_size or hidden
+    experts = arch.num_experts * (hidden + matrices * inside * arch.moe_intermediate_size)
+    shared = matrices * hidden * arch.shared_expert_intermediate_size
+    return experts + shared + 2 * hidden * arch.expert_latent_size
+
+
+def lost_layers(subject: Subject) -> Iterator[str]:
+    """Copies that cannot hold their model's matrices, and caches too small for one sequence."""
+    for copy in subject.plan.copies:
+        yield from _copy_holds_its_matrices(subject, copy)
+    for call, copy in subject.placed_calls():
+        if call.kind == "generate":
+            yield from _cache_holds_a_sequence(subject, call, copy)
+
+
+def _copy_holds_its_matrices(subject: Subject, copy: CopyPlan) -> Iterator[str]:
+    """GPUs over which every weight lies once have at least the bytes of all matrices."""
+    workload, layout = subject.job.spec.workload, copy.layout
+    precision: str = workload.precision
+    if copy.kind == "shadow":
+        precision = workload.rollout_precision or precision
+    if precision not in BYTES or copy.offload == "weights":
+        return
+    replica = layout.tensor_parallel_size * layout.pipeline_parallel_size
+    expert_groups = max(1, layout.expert_parallel_size // layout.tensor_parallel_size)
+    gpus = copy.num_gpus if layout.sharding == "full" else replica * expert_groups
+    needed = BYTES[precision] * matrix_parameters(subject.job.models[copy.role].architecture)
+    if subject.job.models[copy.role].scalar_head:
+        arch = subject.job.models[copy.role].architecture
+        head = 0 if arch.tied_embeddings else arch.vocab_size * arch.hidden_size
+        needed -= BYTES[precision] * head
+    held = gpus * copy.bytes_by_kind.weights
+    if held < needed:
+        yield (
+            f"copy {copy.id} holds {held} bytes of weights on {gpus} GPUs, but the layers, the "
+            f"embedding and the head of its model have {needed}"
+        )
+
+
+def _cache_holds_a_sequence(subject: Subject, call: CallPlan, copy: CopyPlan) -> Iterator[str]:
+    """A replica's GPUs together have room for the longest sequence."""
+    workload, engine = subject.job.spec.workload, call.parallelism
+    assert engine is not None, "the references were checked"
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    element = BYTES[workload.rollout_cache_precision]
+    arch = subject.job.models[copy.role].architecture
+    needed = cache_bytes(arch, tokens=longest, element_bytes=element)
+    gpus = engine.tensor_parallel_size * engine.pipeline_parallel_size
+    if gpus * (call.kv_cache_bytes or 0) < needed:
+        yield (
+            f"call {call.id} has {gpus} × {call.kv_cache_bytes} cache bytes, but its longest "
+            f"sequence has {needed} in all layers"
+        )
