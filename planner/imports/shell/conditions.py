@@ -8,6 +8,8 @@ from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.syntax import Command, Group, Simple, Test, Text, Word
 from automap.planner.imports.shell.values import Field
 
+MAX_WORDS = 100
+"""Words of a test that is followed."""
 _NUMBERS = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
@@ -49,6 +51,8 @@ def _arithmetic(command: Test, expander: Expander) -> bool | None:
 
 def _test(words: Sequence[Word], expander: Expander, *, patterns: bool) -> bool | None:
     """`-o`, `||`, `-a`, `&&` and `!` between single tests, without parentheses."""
+    if len(words) > MAX_WORDS:
+        return None
     plain = [word.plain for word in words]
     for joins, decided in ((("||", "-o"), True), (("&&", "-a"), False)):
         for place, each in enumerate(plain):

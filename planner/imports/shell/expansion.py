@@ -178,8 +178,10 @@ class Expander:
         found = self._plain(part)
         if part.operator.lstrip(":") in ("-", "=", "+", "?") and part.operand is not None:
             return self._chosen(part, part.operand, found)
-        if found is None:
+        if found is None and self.value(part.name) is None and not part.name.isdigit():
             return (self._unset(part),)
+        if found is None:
+            return self._beyond(part)
         if not part.operator or part.operand is None:
             return found
         text, operand = field_of(found, part.line, self.source).text, self.one(part.operand).text
@@ -187,10 +189,16 @@ class Expander:
             return found if text is None else (Unknown("", part.operator, part.line),)
         return (_changed(part, text, operand),)
 
+    def _beyond(self, part: Parameter) -> tuple[str | Unknown, ...]:
+        """An element or an argument that is not there: nothing, unless it is the script's own."""
+        return (self._unset(part),) if part.name.isdigit() and self.positional is None else ()
+
     def _plain(self, part: Parameter) -> tuple[str | Unknown, ...] | None:
         """The value as it is; None: there is none."""
         if part.name in "@*" or part.name.isdigit():
             return self._argument(part)
+        if part.name == "#" and self.positional is not None:
+            return (str(len(self.positional)),)
         if part.name in "#?$!-":
             return (Unknown("", f"${part.name}", part.line, self.source),)
         found = self.value(part.name)

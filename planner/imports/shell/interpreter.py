@@ -33,6 +33,8 @@ from automap.planner.imports.shell.values import Budget, Field, Unknown, Value, 
 
 MAX_CALLS = 12
 """Functions and read texts inside one another."""
+MAX_DEPTH = 120
+"""Commands inside one another, over all functions and texts."""
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
 _QUIET = frozenset({"set", "shopt", "cd", "echo", "printf", "mkdir", "exit", "return", "true", ":"})
 """Commands that set nothing that a launch reads."""
@@ -82,6 +84,7 @@ class Interpreter:
         self._functions: dict[str, tuple[Function, str]] = {}
         self._open: list[int] = []
         self._calls = 0
+        self._depth = 0
 
     def read(self, source: str) -> Reading:
         """Read a script, and those that it reads itself and that are named.
@@ -117,9 +120,13 @@ class Interpreter:
             self.reading.remarks.append(remark)
 
     def _run(self, commands: Sequence[Command], expander: Expander) -> None:
+        self._depth += 1
         for command in commands:
+            if self._depth > MAX_DEPTH:
+                raise ShellError("commands too deep inside one another", command.line)
             self._budget.step(command.line)
             self._follow(command, expander)
+        self._depth -= 1
 
     def _follow(self, command: Command, expander: Expander) -> None:
         match command:
@@ -141,15 +148,19 @@ class Interpreter:
             case Test():
                 self._forget_counted(command, expander)
 
-    def _and_or(self, command: AndOr, expander: Expander) -> None:
-        self._follow(command.left, expander)
-        held = holds(command.left, expander)
-        if held is None and not isinstance(command.left, Test) and not _is_test(command.left):
-            held = True  # what is started is taken to succeed
+    def _and_or(self, command: Command, expander: Expander) -> bool | None:
+        """Follow commands joined by && and ||; whether the last one that runs succeeds."""
+        if not isinstance(command, AndOr):
+            self._follow(command, expander)
+            held = holds(command, expander)
+            # What is started is taken to succeed.
+            return True if held is None and not _is_test(command) else held
+        held = self._and_or(command.left, expander)
         if held is None:
             self._perhaps([(command.right,)], expander, command.line)
         elif held == (command.operator == "&&"):
-            self._follow(command.right, expander)
+            return self._and_or(command.right, expander)
+        return held
 
     def _if(self, command: If, expander: Expander) -> None:
         for place, (condition, body) in enumerate(command.branches):
@@ -220,11 +231,10 @@ class Interpreter:
         if command.words is None or command.name is None:
             self._perhaps([command.body], expander, command.line)
             return
-        for word in command.words:
-            for value in expander.fields(word):
-                self._budget.step(command.line)
-                expander.variables[command.name] = value
-                self._run(command.body, expander)
+        for value in [each for word in command.words for each in expander.fields(word)]:
+            self._budget.step(command.line)
+            expander.variables[command.name] = value
+            self._run(command.body, expander)
 
     def _forget_counted(self, command: Test, expander: Expander) -> None:
         """Variables that `((…))` may have changed."""
@@ -388,4 +398,4 @@ def _is_test(command: Command) -> bool:
     if isinstance(command, Simple) and command.words:
         first = command.words[0]
         return isinstance(first, Word) and first.plain in ("[", "test", "grep", "command", "which")
-    return isinstance(command, AndOr)
+    return isinstance(command, Test)

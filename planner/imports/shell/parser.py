@@ -23,6 +23,8 @@ from automap.planner.imports.shell.syntax import (
 MAX_SCRIPT_BYTES = 2**20
 MAX_NESTING = 50
 """Commands inside commands."""
+MAX_JOINED = 200
+"""Commands joined by && and ||."""
 _SEPARATORS = (";", "\n", "&")
 
 
@@ -72,10 +74,6 @@ class _Parser:
 
     def commands(self, *, until: tuple[str, ...]) -> tuple[Command, ...]:
         """Commands up to one of these keywords or operators, which is left."""
-        self._depth += 1
-        if self._depth > MAX_NESTING:
-            line = self._tokens[min(self._at, len(self._tokens) - 1)].line
-            raise ShellError(f"more than {MAX_NESTING} commands inside one another", line)
         found: list[Command] = []
         while True:
             while self._operator() in _SEPARATORS:
@@ -85,7 +83,6 @@ class _Parser:
             if self._operator() == ")":
                 break
             found.append(self._and_or())
-        self._depth -= 1
         return tuple(found)
 
     def _operator(self) -> str | None:
@@ -121,9 +118,11 @@ class _Parser:
             self._at += 1
 
     def _and_or(self) -> Command:
-        left = self._pipeline()
+        left, joined = self._pipeline(), 0
         while self._operator() in ("&&", "||"):
-            token = self._next()
+            token, joined = self._next(), joined + 1
+            if joined > MAX_JOINED:
+                raise ShellError(f"more than {MAX_JOINED} commands joined", token.line)
             self._skip_lines()
             left = AndOr(left, str(token.value), self._pipeline(), token.line)
         return left
@@ -141,6 +140,14 @@ class _Parser:
         if self._at >= len(self._tokens):
             raise ShellError("a command is missing at the end", self._tokens[-1].line)
         token = self._tokens[self._at]
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise ShellError(f"more than {MAX_NESTING} commands inside one another", token.line)
+        made = self._command_at(token)
+        self._depth -= 1
+        return made
+
+    def _command_at(self, token: Token) -> Command:
         if self._operator() == "(":
             self._at += 1
             if self._adjacent_parenthesis(token):

@@ -1,7 +1,7 @@
 """What words of a script come to: text, as far as it is known."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from automap.planner.imports.shell.syntax import ShellError
 
@@ -103,7 +103,6 @@ class Budget:
 
     characters: int = MAX_EXPANDED
     commands: int = 20_000
-    depth: int = field(default=0)
 
     def take(self, characters: int, line: int) -> None:
         """Count text that an expansion came to.
