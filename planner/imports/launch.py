@@ -9,6 +9,7 @@ from automap.planner.plan.types import Bytes, Placement, ResultModel
 from automap.planner.spec import JobSpec, LengthSpec
 
 RemarkKind = Literal[
+    "does not fit",
     "assumed",
     "without effect",
     "contradiction",

@@ -35,6 +35,13 @@ MAX_CALLS = 12
 """Functions and read texts inside one another."""
 MAX_DEPTH = 120
 """Commands inside one another, over all functions and texts."""
+MAX_HEAD = 200
+"""Lines in which a script asks its scheduler for nodes."""
+_ASKED = re.compile(
+    r"#SBATCH\s+(--nodes|-N|--gpus-per-node|--gres)[=\s]\s*(?:gpu:)?(?:\w+:)?(\d+)\b"
+)
+_SET_BY_NODES = ("SLURM_JOB_NUM_NODES", "SLURM_NNODES")
+_SET_BY_GPUS = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE")
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
 _QUIET = frozenset({"set", "shopt", "cd", "echo", "printf", "mkdir", "exit", "return", "true", ":"})
 """Commands that set nothing that a launch reads."""
@@ -76,6 +83,7 @@ class Interpreter:
         given: Mapping[str, str],
         substitutions: Callable[[str, "Interpreter", Expander], str | None],
     ) -> None:
+        """Of what `substitutions` does not know, the value is unknown."""
         self.reading = Reading()
         self._scripts = scripts
         self._given = given
@@ -99,10 +107,15 @@ class Interpreter:
         return self.reading
 
     def _expander(self, source: str) -> Expander:
+        environment: dict[str, Value] = {
+            name: Field((value,), line, source)
+            for name, (value, line) in _by_scheduler(self._scripts[source]).items()
+        }
+
         def printed(part: Substitution, expander: Expander) -> str | None:
             return self._substitutions(part.text, self, expander)
 
-        return Expander({}, self._given, source, self._budget, printed)
+        return Expander(environment, self._given, source, self._budget, printed)
 
     def _read(self, text: str, expander: Expander, *, first_line: int = 1) -> None:
         self._calls += 1
@@ -285,8 +298,8 @@ class Interpreter:
             self._source(fields[1:], line, expander)
         elif name == "eval":
             self._text(" ".join(each.text or "\0" for each in fields[1:]), name, line, expander)
-        elif name in ("bash", "sh") and len(fields) > 2 and (fields[1].text or "").endswith("c"):
-            self._text(fields[2].text or "\0", f"{name} -c", line, expander)
+        elif (inner := _inner_script(fields)) is not None:
+            self._text(inner.text or "\0", "bash -c", line, expander)
         elif name == "unset":
             for each in fields[1:]:
                 expander.variables.pop(each.text or "", None)
@@ -387,6 +400,27 @@ class Interpreter:
             why = f"an element set in line {new.line}"
             elements = [Field((Unknown(name, why, new.line, new.source),), new.line, new.source)]
         expander.variables[name] = tuple(elements)
+
+
+def _by_scheduler(text: str) -> dict[str, tuple[str, int]]:
+    """Variables that Slurm sets by what the head of a script asks of it → value and line."""
+    found: dict[str, tuple[str, int]] = {}
+    for line, each in enumerate(text.splitlines()[:MAX_HEAD], start=1):
+        asked = _ASKED.match(each)
+        if asked is not None:
+            nodes = asked[1] in ("--nodes", "-N")
+            for name in _SET_BY_NODES if nodes else _SET_BY_GPUS:
+                found[name] = (asked[2], line)
+    return found
+
+
+def _inner_script(fields: Sequence[Field]) -> Field | None:
+    """What `bash -c` is given, also where another command starts the shell; None: no shell is."""
+    for place, each in enumerate(fields[:-2]):
+        shell = (each.text or "").rpartition("/")[2] in ("bash", "sh")
+        if shell and re.fullmatch(r"-[a-z]*c", fields[place + 1].text or ""):
+            return fields[place + 2]
+    return None
 
 
 def _differ(one: Value | None, other: Value | None) -> bool:

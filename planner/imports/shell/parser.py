@@ -177,10 +177,9 @@ class _Parser:
             depth += {"(": 1, ")": -1}.get(value, 0) if isinstance(value, str) else 0
             if depth == 0:
                 return Test(tuple(words), token.line, arithmetic=True)
-            if isinstance(value, Word):
-                words.append(value)
-            elif isinstance(value, Assignment) and isinstance(value.value, Word):
-                words.append(value.value)
+            word = _as_word(value)
+            if word is not None:
+                words.append(word)
         raise ShellError("parentheses that never end", token.line)
 
     def _negated(self, token: Token) -> Command:
@@ -242,16 +241,16 @@ class _Parser:
     def _list(self) -> tuple[Word, ...]:
         found = []
         while self._at < len(self._tokens):
-            value = self._tokens[self._at].value
-            if not isinstance(value, Word):
+            value = _as_word(self._tokens[self._at].value)
+            if value is None:
                 break
             found.append(value)
             self._at += 1
         return tuple(found)
 
     def _case(self, token: Token) -> Command:
-        subject = self._next().value if self._at < len(self._tokens) else None
-        if not isinstance(subject, Word):
+        subject = _as_word(self._next().value) if self._at < len(self._tokens) else None
+        if subject is None:
             raise ShellError("'case' without a word", token.line)
         self._skip_lines()
         self._expect("in", begun=token)
@@ -350,6 +349,15 @@ class _Parser:
     def _redirections(self) -> None:
         while (operator := self._operator()) is not None and self._redirection(operator):
             pass
+
+
+def _as_word(value: Word | Assignment | str) -> Word | None:
+    """A word, also where it looks like an assignment; None: it is an operator or an array."""
+    if isinstance(value, Assignment) and isinstance(value.value, Word):
+        index = "" if value.index is None else f"[{value.index}]"
+        name = Text(f"{value.name}{index}{'+' if value.append else ''}=", quoted=False)
+        return Word((name, *value.value.parts), value.line)
+    return value if isinstance(value, Word) else None
 
 
 def _written(text: str, line: int) -> Word:

@@ -65,12 +65,13 @@ def _of_share(
         cache = total - other
     if cache < least:
         where = settings.where("memory_share", "rollout")
-        settings.refuse(
+        told = (
             f"{where}: {share:g} of {pool.gpu.memory_bytes / GIB:.0f} GiB leaves "
             f"{max(cache, 0) / GIB:.1f} GiB of cache beside the {(total - cache) / GIB:.1f} GiB of "
-            f"the engine itself, and one longest sequence needs {least / GIB:.1f} GiB",
-            "a larger share, a larger tensor size of the engines, or shorter sequences",
+            f"the engine itself, and one longest sequence needs {least / GIB:.1f} GiB; priced with "
+            "that"
         )
+        settings.note("does not fit", told, settings.given("memory_share", "rollout"))
         return least
     settings.assume(
         f"the engine's cache is what {share:g} of a GPU leaves by estimate: {cache / GIB:.1f} GiB"

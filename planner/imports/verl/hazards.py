@@ -13,7 +13,8 @@ from automap.planner.units import GIB
 def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
     """Reasons why the launch would fail, or run otherwise than its settings say."""
     subject = subject_of(resolve(plan.spec), plan, framework)
-    return [*refusals(subject), *_cache(imported, subject)]
+    unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
+    return [*unfit, *refusals(subject), *_cache(imported, subject)]
 
 
 def _cache(imported: Imported, subject: Subject) -> list[Reason]:

@@ -57,7 +57,10 @@ class Pools:
 
 def pools_of(settings: Settings) -> Pools:
     """The pools of a launch."""
-    trainer = _range(settings, "actor") or Range(1, 8)
+    trainer = _range(settings, "actor")
+    if trainer is None and settings.whole("nodes", "actor", least=0) == 0:
+        settings.refuse(f"{settings.where('nodes', 'actor')}: the trainer has no GPUs")
+    trainer = trainer or Range(1, 8)
     rollout, reward = _rollout(settings), _reward(settings)
     behind = trainer.num_gpus
     if rollout is not None:

@@ -181,7 +181,12 @@ def _chosen(
         raise NotImportableError(framework.target, reasons)
     number = answers.job or (1 if len(jobs) == 1 else 0)
     if not 1 <= number <= len(jobs):
-        listed = [f"{i}: line {job.line}" for i, (job, _) in enumerate(jobs[:MAX_LISTED], start=1)]
+        words = [{word.shown for word in job.words} for job, _ in jobs]
+        listed = []
+        for i, (job, _) in enumerate(jobs[:MAX_LISTED]):
+            own = [each.shown for each in job.words if each.shown not in words[i - 1]]
+            with_own = f" with {own[0][:60]}" if own and len(jobs) > 1 else ""
+            listed.append(f"{i + 1}: line {job.line}{with_own}")
         summary = f"{names}: {len(jobs)} jobs are started ({', '.join(listed)})"
         reason = Reason(summary=summary, remedy=f"say which with --job 1 to {len(jobs)}")
         raise NotImportableError(framework.target, [reason])

@@ -117,13 +117,14 @@ def _architecture(settings: Settings, answers: Answers, role: str) -> object:
         named = answers.models[role]
         return named if isinstance(named, str) else named.model_dump(mode="json")
     given = settings.given("model", role)
-    if given is None or given.unknown is not None:
+    # The name of a folder is enough, wherever it lies.
+    last = given.value.rstrip("/").rpartition("/")[2] if given is not None else ""
+    if given is None or (given.unknown is not None and (not last or "${" in last)):
         shown = "is not set" if given is None else f"is {given.value[:60]}"
         settings.ask(f"{settings.where('model', role)} {shown}", f"--model {role}=NAME|config.json")
         return "qwen2.5-7b"
-    path = settings.text("model", role).rstrip("/")
-    last = "/".join(path.split("/")[-2:])
-    for name in (path, last, path.rpartition("/")[2]):
+    path = last if given.unknown is not None else settings.text("model", role).rstrip("/")
+    for name in (path, "/".join(path.split("/")[-2:]), path.rpartition("/")[2]):
         found = catalogue.find_model(name.replace("models--", "").replace("--", "/"))
         if found is not None:
             return found.name

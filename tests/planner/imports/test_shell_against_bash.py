@@ -84,7 +84,7 @@ HANDWRITTEN = (
     'A=5; if [[ $A == 5* && -n "$A" ]]; then start yes; fi',
     'A=5; if [[ -z "$A" || $A = 5 ]]; then start o; fi',
     'A=meg; case "$A" in fsdp|dp) B=1;; m*) B=2;; *) B=3;; esac; start $B',
-    'for i in 1 "2 3" x; do start $i; done',
+    'for i in 1 "2 3" x a=b; do start $i; done; case a=b in a=*) start c=d;; esac',
     'f() { local X=$1; start "$X" "$@" $#; }; f a "b c"',
     'f() { start "$@" last; }\nf 1 2; f',
     'A=(1 2); A=("${A[@]}" 3); start "${A[@]}"',
