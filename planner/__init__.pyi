@@ -1,6 +1,7 @@
 from .errors import InfeasibleError as InfeasibleError
 from .errors import NoSolutionInTimeError as NoSolutionInTimeError
 from .errors import NotExportableError as NotExportableError
+from .errors import NotImportableError as NotImportableError
 from .errors import PlanCheckError as PlanCheckError
 from .errors import PlanningError as PlanningError
 from .errors import Reason as Reason
@@ -11,6 +12,9 @@ from .explanation.result import Explanation as Explanation
 from .explanation.study import TableCache as TableCache
 from .exports.exporting import export as export
 from .exports.launch import Launch as Launch
+from .imports.importing import hazards as hazards
+from .imports.importing import import_launch as import_launch
+from .imports.launch import Imported as Imported
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
 from .plan.types import Strategy as Strategy

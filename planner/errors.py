@@ -84,6 +84,17 @@ class NotExportableError(PlanningError):
         self.reasons = list(reasons)
 
 
+class NotImportableError(PlanningError):
+    """A launch is not read as a plan; every reason says what is missing, and what would give it."""
+
+    def __init__(self, target: str, reasons: Sequence[Reason]) -> None:
+        super().__init__(
+            f"a launch of {target} is not read: " + "; ".join(reason.summary for reason in reasons)
+        )
+        self.target = target
+        self.reasons = list(reasons)
+
+
 class NoSolutionInTimeError(PlanningError):
     """The search ended by its limit before it found any plan; it had proven the bound."""
 

@@ -31,6 +31,10 @@ class Setting:
     engine: str | None = None
     """Kind of training engine that has it; None: every one."""
     note: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Role → what it does where the key is left out, for roles that `default` says in words."""
+    follows: dict[str, str] = field(default_factory=dict)
+    """Role → key whose value the role's own takes where it is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,15 @@ class Framework:
     limits: tuple[Limit, ...]
     without_effect: dict[str, str] = field(default_factory=dict)
     """Key that is accepted and ignored → what is read in its place."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Key of an earlier version that is still read → its name now. One that ends in a dot is a
+    section."""
+    replaced: dict[str, str] = field(default_factory=dict)
+    """Key or section of an earlier version that is gone → what took its place."""
+    unpriced: dict[str, str] = field(default_factory=dict)
+    """Pattern of keys that change time or memory, and that no plan decides → what they are."""
+    other_keys: tuple[str, ...] = ()
+    """Patterns of keys that decide nothing that a plan has."""
     assumptions: tuple[str, ...] = ()
     """What prices of a plan take for granted and the framework may do otherwise."""
 
@@ -129,5 +142,6 @@ def _read(target: str) -> Framework:
     document: dict[str, Any] = tomllib.loads(_documents()[target].read_text(encoding="utf-8"))
     settings = tuple(Setting(**each) for each in document.pop("settings"))
     limits = tuple(Limit(**each) for each in document.pop("limits"))
-    assumptions = tuple(document.pop("assumptions"))
-    return Framework(**document, settings=settings, limits=limits, assumptions=assumptions)
+    for name in ("assumptions", "other_keys"):
+        document[name] = tuple(document.get(name, ()))
+    return Framework(**document, settings=settings, limits=limits)

@@ -9,8 +9,10 @@ from .drift_detection import Drift as Drift
 from .drift_detection import drift as drift
 from .drift_detection import in_words as in_words
 from .foreign_logs import FORMATS as FORMATS
+from .foreign_logs import FormatName as FormatName
 from .foreign_logs import Steps as Steps
 from .foreign_logs import foreign_run as foreign_run
+from .foreign_logs import mean_lengths as mean_lengths
 from .foreign_logs import read_lines as read_lines
 from .iterations import QUANTILES as QUANTILES
 from .iterations import RECENT as RECENT

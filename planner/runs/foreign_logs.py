@@ -48,6 +48,8 @@ class Format:
     """Metric of moving weights from training to generation, if not part of generation's."""
     response_tokens: tuple[str, ...] = ()
     """Metrics, any of which is the mean length of a response in tokens."""
+    prompt_tokens: tuple[str, ...] = ()
+    """Likewise, of a prompt."""
 
     def times(self, step: Metrics) -> bool:
         """Whether a step has the time of any call; one that only validates has none."""
@@ -68,6 +70,7 @@ FORMATS: dict[FormatName, Format] = {
         ),
         transition="timing_s/update_weights",
         response_tokens=("response_length/mean",),
+        prompt_tokens=("prompt_length/mean",),
     ),
     "openrlhf": Format(
         "timing/step_total",
@@ -250,6 +253,17 @@ def _shared(
         )
         for call, part in zip(calls, planned, strict=True)
     ]
+
+
+def mean_lengths(steps: Steps, name: FormatName) -> dict[str, float]:
+    """Mean tokens by `prompt` and `response`, over all steps of a log; without what it lacks."""
+    known, log = FORMATS[name], _Log(steps)
+    metrics = {"prompt": known.prompt_tokens, "response": known.response_tokens}
+    found = {
+        what: [value for name in names for value in log.values(name)]
+        for what, names in metrics.items()
+    }
+    return {what: sum(values) / len(values) for what, values in found.items() if values}
 
 
 def _lengths(log: _Log, known: Format) -> dict[str, float]:

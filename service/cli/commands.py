@@ -137,6 +137,16 @@ def export(given: plans.ExportArguments) -> None:
     run_export(given)
 
 
+def import_(given: plans.ImportArguments) -> None:
+    """Read the launch of another framework as a job and a placement, and price it.
+
+    Files are read as text: nothing in them is run, and no file is opened that is not named.
+    """
+    from automap.service.cli.study.import_launch import run_import
+
+    run_import(given)
+
+
 def run(given: runs.RunArguments) -> None:
     """Run a plan here, without the service, and show what its calls take beside the prediction.
 
@@ -237,6 +247,7 @@ COMMANDS = (
     calibrate,
     simulate,
     export,
+    import_,
     run,
     submit,
     jobs,

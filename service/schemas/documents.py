@@ -35,7 +35,7 @@ _YAML_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _YAML_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 # libyaml's parser where PyYAML has it: a megabyte takes a fraction of a second, not ten.
-_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLAN, RECORD, PLACEMENT = "a plan", "the record of a plan", "a placement"
 REPORT, SPEC, SETTINGS = "the report of a run", "a job spec", "run settings"
 _MARKS = (
@@ -173,7 +173,7 @@ def _line(event: yaml.Event) -> int:
 def _events(text: str) -> Iterator[yaml.Event]:
     """The parse events of one document, each checked: no anchor, alias, tag, second document."""
     documents = 0
-    for event in yaml.parse(text, Loader=_YamlLoader):
+    for event in yaml.parse(text, Loader=YAML_LOADER):
         line = _line(event)
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1

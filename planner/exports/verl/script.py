@@ -9,13 +9,11 @@ from automap.planner.exports.verl.subject import Subject
 
 FILL_IN = "FILL_IN"
 """What a placeholder is until it is given."""
-_QUOTED = r"""
-# A value for Hydra, in which quotes end nothing and nothing is looked up.
-quoted() {
+QUOTED = r"""quoted() {
   local text=${1//\'/\\\'}
   printf "'%s'" "${text//'${'/'\\${'}"
-}
-"""
+}"""
+"""The function of a script that quotes a value as `hydra_quoted` does."""
 
 
 def script_of(subject: Subject, launch: Launch) -> str:
@@ -107,7 +105,8 @@ def _environment(subject: Subject, launch: Launch) -> Iterator[str]:
 
 
 def _settings(settings: Iterable[LaunchSetting]) -> Iterator[str]:
-    yield _QUOTED
+    yield "\n# A value for Hydra, in which quotes end nothing and nothing is looked up."
+    yield f"{QUOTED}\n"
     yield "# Each setting follows the decision of the plan that it comes from."
     yield "settings=("
     because = ""

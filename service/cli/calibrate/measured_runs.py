@@ -13,8 +13,8 @@ from automap.executor.telemetry.run_report import RunReport
 from automap.planner import Plan
 from automap.planner.runs import FORMATS, QUANTILES, Observed, foreign_run
 from automap.service.cli.backends.client import Service, parsed
-from automap.service.cli.calibrate.metric_logs import read_log
 from automap.service.cli.inputs.files import read_report, read_runnable
+from automap.service.cli.inputs.metric_logs import read_log
 from automap.service.cli.terminal.failures import BadInputError, naming_options
 from automap.service.runs.call_seconds import other_plan
 from automap.service.schemas.measurements import AnyJobRecord, ProfileJobRecord

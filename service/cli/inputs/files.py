@@ -205,6 +205,17 @@ def read_document(source: str, *, max_bytes: int = MAX_PLAN_BYTES) -> object:
         raise BadInputError(f"{_name(source)}: {error}") from None
 
 
+def read_text(source: str, *, max_bytes: int = MAX_DOCUMENT_BYTES) -> str:
+    """The text of a file or of standard input."""
+    content = _read_bytes(source, max_bytes=max_bytes)
+    if len(content) > max_bytes:
+        raise BadInputError(f"{_name(source)}: larger than {max_bytes} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{_name(source)}: not text: {error.reason}") from None
+
+
 def _read_bytes(source: str, *, max_bytes: int) -> bytes:
     # One byte more than allowed shows that there is too much; an endless pipe ends there as well.
     try:

@@ -174,6 +174,65 @@ class ExportArguments:
 
 
 @dataclass(frozen=True)
+class ImportArguments:
+    target: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1.")
+    ]
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="The script that starts it, and what it reads: scripts, YAML. - reads a script.",
+        ),
+    ]
+    where: Where
+    show: Show
+    gpu: Annotated[
+        str, typer.Option(metavar="NAME", help="GPU type that it runs on; automap gpus.")
+    ]
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A variable that the script does not set, or a key; may be repeated.",
+        ),
+    ] = None
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mean=N,…|FILE",
+            help="Lengths of responses in tokens: mean, or p50, p90, p99; or a YAML file of it.",
+        ),
+    ] = None
+    prompt_lengths: Annotated[
+        str | None,
+        typer.Option(metavar="mean=N,…|FILE", help="Lengths of prompts, likewise."),
+    ] = None
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The framework's log of a run, for both lengths."),
+    ] = None
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=NAME|PATH",
+            help="What a model is: of the catalogue, or a config.json; may be repeated.",
+        ),
+    ] = None
+    job: Annotated[
+        int | None, typer.Option(min=1, help="Which job, where the files start several.")
+    ] = None
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Write spec.yaml and placement.json there."
+        ),
+    ] = None
+    details: DetailsOption = False
+
+
+@dataclass(frozen=True)
 class ReplanArguments:
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that runs.")]
     show: Show

@@ -17,7 +17,7 @@ from automap.planner.runs.calibration import Observed, calibrate, evidence_of
 from automap.planner.runs.drift_detection import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.spec import ConstraintsSpec, LoraSpec
-from automap.service.cli.calibrate.metric_logs import read_log
+from automap.service.cli.inputs.metric_logs import read_log
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.runs.call_seconds import other_plan
 from automap.service.runs.drift_report import advice, drift_of

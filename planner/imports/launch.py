@@ -1,0 +1,86 @@
+"""What an import takes and answers with: files of a launch, and the job and placement they say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.plan.types import Bytes, Placement, ResultModel
+from automap.planner.spec import JobSpec, LengthSpec
+
+RemarkKind = Literal[
+    "does not fit",
+    "assumed",
+    "without effect",
+    "contradiction",
+    "replaced",
+    "unknown key",
+    "not priced",
+    "not read",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """A file that the user named: a shell script, or a configuration."""
+
+    name: str
+    text: str = ""
+    """The script; empty: it is a configuration."""
+    document: object = None
+    """What the configuration holds, as JSON has data."""
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """Path of a key in the configuration → its line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What no launch says, or this one leaves open."""
+
+    gpu: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Variable of the script, or key of the framework → its value."""
+    prompt_length: LengthSpec | None = None
+    response_length: LengthSpec | None = None
+    """Their `max` is the launch's where they have none."""
+    models: Mapping[str, str | ModelArchitecture] = field(default_factory=dict)
+    """Role → the model that its path stands for."""
+    job: int | None = None
+    """Which of several jobs, from 1, in the order in which they are started."""
+
+
+class Remark(ResultModel):
+    """Something of a launch to know beside its numbers."""
+
+    kind: RemarkKind
+    text: str
+    file: str = ""
+    line: int = 0
+    """Line of the file; 0: it is of none."""
+
+
+class ImportedSetting(ResultModel):
+    """One setting of a launch, and where it is written."""
+
+    key: str
+    value: str
+    """As it is written; of what is unknown the variable."""
+    file: str
+    line: int
+    decides: str = ""
+    """What of a plan it decides; empty: nothing."""
+
+
+class Imported(ResultModel):
+    """A launch as a job and a placement of it."""
+
+    target: str
+    file: str
+    line: int
+    """Where the job is started."""
+    spec: JobSpec
+    placement: Placement
+    cache_bytes: Bytes
+    """Key-value cache on each GPU of an engine; the placement's is what its sequences can use."""
+    settings: list[ImportedSetting]
+    remarks: list[Remark]

@@ -1,0 +1,319 @@
+"""Words to what they come to, with the variables as they are at that place."""
+
+import fnmatch
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from automap.planner.imports.shell import arithmetic
+from automap.planner.imports.shell.arithmetic import ExpressionError
+from automap.planner.imports.shell.syntax import (
+    Arithmetic,
+    Parameter,
+    Part,
+    ShellError,
+    Substitution,
+    Text,
+    Word,
+)
+from automap.planner.imports.shell.values import Budget, Field, Unknown, Value, field_of, split
+
+Piece = tuple[str | Unknown, bool]
+"""A part of a word, and whether blanks in it separate words."""
+MAX_TRIMMED = 2048
+"""Characters of a value whose beginning or end is cut off."""
+MAX_LOOKUPS = 8
+"""Variables whose value is the name of another, in arithmetic."""
+
+
+@dataclass(slots=True)
+class Expander:
+    """Expands words of one file; unknown text stays unknown."""
+
+    variables: dict[str, Value]
+    given: Mapping[str, str]
+    """Values that the user gave: they win over what the script sets."""
+    source: str
+    budget: Budget
+    substitutions: Callable[[Substitution, "Expander"], str | None]
+    """What a command substitution would print; None: that is not known."""
+    positional: tuple[Field, ...] | None = None
+    """Arguments; None: those of the script itself, which are not known."""
+    unset: dict[str, int] = field(default_factory=dict)
+    """Variables that were read and that nothing sets → the first line that reads them."""
+    passed_on: list[int] = field(default_factory=list)
+    """Lines at which the script's own arguments are passed on."""
+
+    def fields(self, word: Word) -> list[Field]:
+        """The words that a word becomes where a command takes it."""
+        if _has_braces(word):
+            return [self._one(Unknown("", "braces that make several words", word.line), word.line)]
+        single = _single(word)
+        if single is not None and single.name in "@*" and self.positional is None:
+            self.passed_on.append(single.line)
+            return []
+        if single is not None and single.index == "@" and not single.operator:
+            return self._elements(single)
+        if single is not None and single.index == "@" and single.operator.endswith("+"):
+            assert single.operand is not None
+            return self.fields(single.operand) if self._array(single) else []
+        found = split(
+            [piece for part in word.parts for piece in self._pieces(part)], word.line, self.source
+        )
+        quoted = any(part.quoted for part in word.parts)
+        return found or ([Field((), word.line, self.source)] if quoted else [])
+
+    def one(self, word: Word) -> Field:
+        """The text of a word where it is not split: in assignments, tests and inside quotes."""
+        pieces = [part for each in word.parts for part, _ in self._pieces(each)]
+        return field_of(pieces, word.line, self.source)
+
+    def value(self, name: str) -> Value | None:
+        """The value of a variable; None: nothing sets it."""
+        if name in self.given:
+            return Field((self.given[name],) if self.given[name] else (), 0, "--set")
+        return self.variables.get(name)
+
+    def number(self, text: str, depth: int = 0) -> int:
+        """The value of an expression.
+
+        Raises:
+            ExpressionError: it is not read, or rests on what is unknown.
+        """
+        if depth > MAX_LOOKUPS:
+            raise ExpressionError("variables that name one another")
+
+        def variable(name: str) -> int:
+            found = self.value(name)
+            if found is None:
+                self.unset.setdefault(name, 0)
+                raise _RestsOnError(Unknown(name, "nothing sets it", 0, self.source, unset=True))
+            found = found[0] if isinstance(found, tuple) and found else found
+            if isinstance(found, tuple):
+                return 0
+            if found.text is None:
+                assert found.unknown is not None
+                raise _RestsOnError(found.unknown)
+            return self.number(found.text, depth + 1)
+
+        return arithmetic.evaluate(text, variable) if text.strip() else 0
+
+    def _one(self, part: str | Unknown, line: int) -> Field:
+        return field_of([part], line, self.source)
+
+    def _elements(self, part: Parameter) -> list[Field]:
+        """What `"${A[@]}"` becomes: its elements, each as it is."""
+        found = self._array(part)
+        if found is None:
+            return [self._one(self._unset(part), part.line)]
+        self.budget.take(sum(len(each.text or "") + 1 for each in found), part.line)
+        if part.quoted:
+            return list(found)
+        pieces: list[Field] = []
+        for each in found:
+            pieces += split([(piece, True) for piece in each.parts], each.line, each.source)
+        return pieces
+
+    def _array(self, part: Parameter) -> tuple[Field, ...] | None:
+        if part.name in "@*":
+            return self.positional
+        found = self.value(part.name)
+        if found is None:
+            self.unset.setdefault(part.name, part.line)
+            return None
+        return (found,) if isinstance(found, Field) else found
+
+    def _unset(self, part: Parameter) -> Unknown:
+        self.unset.setdefault(part.name, part.line)
+        return Unknown(part.name, "nothing sets it", part.line, self.source, unset=True)
+
+    def _pieces(self, part: Part) -> list[Piece]:
+        """What a part comes to."""
+        if isinstance(part, Text):
+            return [(part.text, False)]
+        if isinstance(part, Substitution):
+            printed = self.substitutions(part, self)
+            if printed is not None:
+                self.budget.take(len(printed), part.line)
+                return [(printed, not part.quoted)]
+            why = f"$({part.text.strip()[:40]})"
+            return [(Unknown("", why, part.line, self.source), False)]
+        if isinstance(part, Arithmetic):
+            return [(self._arithmetic(part), not part.quoted)]
+        found = self._parameter(part)
+        if isinstance(found, Word):
+            return [piece for each in found.parts for piece in self._operand_pieces(each, part)]
+        self.budget.take(sum(len(each) for each in found if isinstance(each, str)), part.line)
+        return [(each, not part.quoted) for each in found]
+
+    def _operand_pieces(self, part: Part, of: Parameter) -> list[Piece]:
+        """What stands in an expansion: its text is split as the expansion itself is."""
+        splits = not of.quoted and not part.quoted
+        return [(piece, splits) for piece, _ in self._pieces(part)]
+
+    def _arithmetic(self, part: Arithmetic) -> str | Unknown:
+        expression = self.one(part.expression)
+        if expression.unknown is not None:
+            return expression.unknown
+        try:
+            return str(self.number(expression.text or ""))
+        except _RestsOnError as error:
+            return error.unknown
+        except ExpressionError as error:
+            return Unknown("", f"$(({(expression.text or '')[:40]})): {error}", part.line)
+
+    def _parameter(self, part: Parameter) -> tuple[str | Unknown, ...] | Word:
+        """The value of a variable, or the word that stands for it."""
+        if part.name in "@*" and self.positional is None:
+            self.passed_on.append(part.line)
+            return ()
+        if part.operator == "indirect":
+            named = self._plain(part)
+            text = None if named is None else field_of(named, part.line, "").text
+            if text is None:
+                return (self._unset(part),)
+            return self._parameter(Parameter(text, part.quoted, part.line))
+        if part.operator == "length":
+            return (self._length(part),)
+        found = self._plain(part)
+        if part.operator.lstrip(":") in ("-", "=", "+", "?") and part.operand is not None:
+            return self._chosen(part, part.operand, found)
+        if found is None and self.value(part.name) is None and not part.name.isdigit():
+            return (self._unset(part),)
+        if found is None:
+            return self._beyond(part)
+        if not part.operator or part.operand is None:
+            return found
+        text, operand = field_of(found, part.line, self.source).text, self.one(part.operand).text
+        if text is None or operand is None:
+            return found if text is None else (Unknown("", part.operator, part.line),)
+        return (_changed(part, text, operand),)
+
+    def _beyond(self, part: Parameter) -> tuple[str | Unknown, ...]:
+        """An element or an argument that is not there: nothing, unless it is the script's own."""
+        return (self._unset(part),) if part.name.isdigit() and self.positional is None else ()
+
+    def _plain(self, part: Parameter) -> tuple[str | Unknown, ...] | None:
+        """The value as it is; None: there is none."""
+        if part.name in "@*" or part.name.isdigit():
+            return self._argument(part)
+        if part.name == "#" and self.positional is not None:
+            return (str(len(self.positional)),)
+        if part.name in "#?$!-":
+            return (Unknown("", f"${part.name}", part.line, self.source),)
+        found = self.value(part.name)
+        if found is None or isinstance(found, Field):
+            if found is not None and part.index not in (None, "0", "@", "*"):
+                return None
+            return None if found is None else found.parts
+        if part.index in ("@", "*"):
+            return _joined(found)
+        try:
+            index = self.number(part.index or "0")
+        except ExpressionError:
+            return (Unknown("", f"{part.name}[{part.index}]", part.line, self.source),)
+        return found[index].parts if -len(found) <= index < len(found) else None
+
+    def _argument(self, part: Parameter) -> tuple[str | Unknown, ...] | None:
+        if self.positional is None:
+            if part.name in "@*":
+                self.passed_on.append(part.line)
+                return ()
+            if part.name == "0":
+                return (Unknown("", "$0", part.line, self.source),)
+            given = self.given.get(part.name)
+            return None if given is None else (given,)
+        if part.name in "@*":
+            return _joined(self.positional)
+        index = int(part.name[:4]) - 1
+        return self.positional[index].parts if 0 <= index < len(self.positional) else None
+
+    def _length(self, part: Parameter) -> str | Unknown:
+        if part.index in ("@", "*"):
+            found = self._array(part)
+            return self._unset(part) if found is None else str(len(found))
+        plain = self._plain(part)
+        text = None if plain is None else field_of(plain, part.line, self.source).text
+        return self._unset(part) if text is None else str(len(text))
+
+    def _chosen(
+        self, part: Parameter, operand: Word, found: tuple[str | Unknown, ...] | None
+    ) -> tuple[str | Unknown, ...] | Word:
+        """`${A:-b}` and its like: the value or the other, by whether there is one."""
+        kind, also_empty = part.operator[-1], part.operator[0] == ":"
+        absent = found is None or (also_empty and not found)
+        if kind == "+":
+            return () if absent else operand
+        if found is not None and not absent:
+            return found
+        if kind == "?":
+            return (self._unset(part),)
+        if found is None and part.name not in self.variables:
+            self.unset.setdefault(part.name, part.line)
+        if kind == "=":
+            self.variables[part.name] = self.one(operand)
+        return operand
+
+
+class _RestsOnError(ExpressionError):
+    """An expression that rests on what is unknown."""
+
+    def __init__(self, unknown: Unknown) -> None:
+        super().__init__(f"{unknown.name or unknown.why} is not known")
+        self.unknown = unknown
+
+
+def _single(word: Word) -> Parameter | None:
+    """The expansion that a word is, by itself or alone in quotes; None: it is something else."""
+    parts = [part for part in word.parts if not (isinstance(part, Text) and not part.text)]
+    if len(parts) != 1 or not isinstance(parts[0], Parameter):
+        return None
+    return parts[0] if parts[0].quoted or len(word.parts) == 1 else None
+
+
+def _joined(found: tuple[Field, ...]) -> tuple[str | Unknown, ...]:
+    parts: list[str | Unknown] = []
+    for each in found:
+        parts += [" ", *each.parts] if parts else each.parts
+    return tuple(parts)
+
+
+def _has_braces(word: Word) -> bool:
+    """Whether the shell would make several words of it: {a,b} or {1..4} outside quotes."""
+    text = "".join(
+        part.text if isinstance(part, Text) and not part.quoted else "\0" for part in word.parts
+    )
+    return bool(re.search(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", text))
+
+
+def _changed(part: Parameter, text: str, operand: str) -> str | Unknown:
+    """A value without its beginning or end, or with a piece replaced."""
+    operator = part.operator
+    if operator in ("%", "%%", "#", "##"):
+        return _trimmed(text, operand, operator)
+    if operator == ":" and (piece := re.fullmatch(r" ?(\d+)(?::(\d+))?", operand)):
+        start = int(piece[1])
+        return text[start:] if piece[2] is None else text[start : start + int(piece[2])]
+    if operator in (",,", "^^") and not operand:
+        return text.lower() if operator == ",," else text.upper()
+    if operator in ("/", "//") and not re.search(r"[*?\[\\]", operand):
+        old, _, new = operand.partition("/")
+        if old and old[0] not in "#%":
+            return text.replace(old, new, -1 if operator == "//" else 1)
+    return Unknown("", f"${{{part.name}{operator}…}}", part.line)
+
+
+def _trimmed(text: str, pattern: str, operator: str) -> str | Unknown:
+    """Without the shortest or longest beginning or end that the pattern matches."""
+    if len(text) > MAX_TRIMMED:
+        raise ShellError("a value too long to cut", 0)
+    places = range(len(text) + 1)
+    if operator.startswith("#"):
+        for end in places if operator == "#" else reversed(places):
+            if fnmatch.fnmatchcase(text[:end], pattern):
+                return text[end:]
+        return text
+    for start in reversed(places) if operator == "%" else places:
+        if fnmatch.fnmatchcase(text[start:], pattern):
+            return text[:start]
+    return text

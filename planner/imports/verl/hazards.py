@@ -1,0 +1,33 @@
+"""What is wrong with a launch that verl accepts: the rules that hold for exports."""
+
+from automap.planner.errors import Reason
+from automap.planner.exports.verl.refusals import refusals, start_bytes
+from automap.planner.exports.verl.subject import Subject, subject_of
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.launch import Imported
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.types import Plan
+from automap.planner.units import GIB
+
+
+def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
+    """Reasons why the launch would fail, or run otherwise than its settings say."""
+    subject = subject_of(resolve(plan.spec), plan, framework)
+    unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
+    return [*unfit, *refusals(subject), *_cache(imported, subject)]
+
+
+def _cache(imported: Imported, subject: Subject) -> list[Reason]:
+    """The whole cache of an engine, of which the placement has what its sequences can use."""
+    found = []
+    for call in subject.generations:
+        whole = call.model_copy(update={"kv_cache_bytes": imported.cache_bytes})
+        needed, before = start_bytes(subject, whole), start_bytes(subject, call)
+        if needed > call.capacity_bytes >= before:
+            summary = (
+                f"{call.id}: {needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when the "
+                "engine starts, with all of its cache"
+            )
+            remedy = "a smaller share of the memory, or offload of what stays"
+            found.append(Reason(summary=summary, remedy=remedy))
+    return found

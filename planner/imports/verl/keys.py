@@ -1,0 +1,78 @@
+"""What the keys of a launch are: used, without effect, of another version, unknown."""
+
+import difflib
+import fnmatch
+from dataclasses import replace
+
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.launch import ImportedSetting
+from automap.planner.imports.verl.overrides import Given, Overrides
+from automap.planner.imports.verl.settings import Settings
+
+OF_ENGINE = {"megatron": (".megatron.",), "fsdp": (".fsdp_config.", ".fsdp.")}
+"""Kind of engine → what keys of it alone have in their names."""
+
+
+def renamed(overrides: Overrides, framework: Framework) -> None:
+    """Give settings of an earlier version, which are still read, their name of today."""
+    for key, given in list(overrides.given.items()):
+        for old, new in framework.renamed.items():
+            is_section = old.endswith(".")
+            if key == old or (is_section and key.startswith(old)):
+                now = new + key.removeprefix(old) if is_section else new
+                text = f"{key} is {now} in {framework.target}, which still reads it"
+                overrides.remark("replaced", text, given)
+                del overrides.given[key]
+                overrides.set(replace(given, key=now))
+                break
+
+
+def classify(settings: Settings) -> list[ImportedSetting]:
+    """Every setting of the launch with what it decides, and a remark on each that decides nothing.
+
+    Call it once all decisions are looked up.
+    """
+    found = []
+    for key, given in settings.overrides.given.items():
+        decides = settings.decides.get(key, "")
+        if not decides:
+            _remark(settings, given)
+        found.append(
+            ImportedSetting(
+                key=key, value=given.value, file=given.file, line=given.line, decides=decides
+            )
+        )
+    return found
+
+
+def _remark(settings: Settings, given: Given) -> None:
+    """Say of a setting why nothing was made of it; of most there is nothing to say."""
+    framework, key = settings.framework, given.key
+    if key in framework.without_effect:
+        told = f"{key} has no effect; what counts is {framework.without_effect[key]}"
+        settings.note("without effect", told, given)
+        return
+    other = "fsdp" if settings.engine == "megatron" else "megatron"
+    if any(each in key for each in OF_ENGINE[other]):
+        told = f"{key} is of the other engine; this launch has {settings.engine}"
+        settings.note("without effect", told, given)
+        return
+    if any(key == each.lstrip("+") for one in framework.settings for each in one.keys.values()):
+        return
+    for old, new in framework.replaced.items():
+        if key == old or (old.endswith(".") and key.startswith(old)):
+            now = new + key.removeprefix(old) if new.endswith(".") else new
+            told = f"{key} is of an earlier version; in {framework.target} it is {now}"
+            settings.note("replaced", told, given)
+            return
+    for pattern, what in framework.unpriced.items():
+        if fnmatch.fnmatchcase(key, pattern):
+            settings.note("not priced", f"{key}: {what}", given)
+            return
+    if any(fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys):
+        return
+    known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
+    near = difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
+    settings.note("unknown key", told, given)

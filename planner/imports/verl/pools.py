@@ -1,0 +1,132 @@
+"""The GPUs of a launch: the trainer's pool, the rollout's and the reward model's, in that order."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from automap.planner import catalogue
+from automap.planner.catalogue.hardware import NodeType
+from automap.planner.imports.verl.settings import Settings
+
+MAX_GPUS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """GPUs of one pool of verl."""
+
+    num_nodes: int
+    gpus_per_node: int
+    first_gpu: int = 0
+
+    @property
+    def num_gpus(self) -> int:
+        """All of them."""
+        return self.num_nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """verl's pools as ranges of one pool of ours."""
+
+    trainer: Range
+    rollout: Range | None
+    """None: the actor's GPUs generate."""
+    reward: Range | None
+    """None: it is served on the trainer's, or there is none."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether generation has GPUs of its own."""
+        return self.rollout is not None
+
+    @property
+    def ranges(self) -> list[Range]:
+        """Those that there are, in the order in which they take GPUs."""
+        return [each for each in (self.trainer, self.rollout, self.reward) if each is not None]
+
+    def spec(self, gpu: str, node: NodeType | None) -> dict[str, Any]:
+        """The cluster as a spec says it."""
+        found: dict[str, Any] = {"name": "gpus", "gpu": gpu}
+        total, usual = sum(each.num_gpus for each in self.ranges), node.gpus_per_node if node else 8
+        if all(each.num_nodes == 1 for each in self.ranges) and total <= usual:
+            return found | {"num_nodes": 1}
+        each = self.trainer.gpus_per_node
+        found["num_nodes"] = -(-total // each)
+        return found if each == usual else found | {"gpus_per_node": each}
+
+
+def pools_of(settings: Settings) -> Pools:
+    """The pools of a launch."""
+    trainer = _range(settings, "actor")
+    if trainer is None and settings.whole("nodes", "actor", least=0) == 0:
+        settings.refuse(f"{settings.where('nodes', 'actor')}: the trainer has no GPUs")
+    trainer = trainer or Range(1, 8)
+    rollout, reward = _rollout(settings), _reward(settings)
+    behind = trainer.num_gpus
+    if rollout is not None:
+        rollout = replace(rollout, first_gpu=behind)
+        behind += rollout.num_gpus
+    if reward is not None:
+        reward = replace(reward, first_gpu=behind)
+    pools = Pools(trainer, rollout, reward)
+    sizes = {each.gpus_per_node for each in pools.ranges}
+    if len(sizes) > 1 and any(each.num_nodes > 1 for each in pools.ranges):
+        told = ", ".join(f"{each.num_nodes} × {each.gpus_per_node}" for each in pools.ranges)
+        settings.refuse(f"pools with different numbers of GPUs on a node: {told}")
+    return pools
+
+
+def _range(settings: Settings, role: str) -> Range | None:
+    nodes, each = settings.whole("nodes", role, least=0), settings.whole("gpus_per_node", role)
+    if not nodes or not each:
+        return None
+    if nodes * each > MAX_GPUS:
+        settings.refuse(f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs")
+        return None
+    return Range(nodes, each)
+
+
+def _rollout(settings: Settings) -> Range | None:
+    """GPUs that only generate; None: there are none."""
+    newer, mode = settings.flag("trainer"), settings.text("synchrony")
+    hybrid = settings.flag("engines_on_training_gpus")
+    if not newer or mode == "sync":
+        return None
+    given = settings.given("synchrony")
+    if mode == "colocate_async":
+        told = "colocate_async is priced as sync: generation and training in turn"
+        settings.note("assumed", told, given)
+        return None
+    if mode != "separate_async":
+        settings.refuse(
+            f"{settings.where('synchrony')} is {mode[:40]!r}",
+            "known: sync, colocate_async, separate_async",
+        )
+        return None
+    found = _range(settings, "rollout")
+    if found is None:
+        key = settings.key("nodes", "rollout")
+        settings.refuse(f"separate_async, and {key} is 0", f"give it with --set {key}=…")
+    if hybrid:
+        told = "engines on the trainer's GPUs as well (hybrid_engine) are left out of the price"
+        settings.note("not priced", told, settings.given("engines_on_training_gpus"))
+    return found
+
+
+def _reward(settings: Settings) -> Range | None:
+    if not settings.flag("with_reward_model") or not settings.flag("reward_pool"):
+        return None
+    found = _range(settings, "reward")
+    if found is None:
+        key = settings.key("nodes", "reward")
+        settings.refuse(f"the reward model has its own pool, and {key} is 0")
+    return found
+
+
+def node_of(gpu: str) -> NodeType:
+    """The usual node of a GPU type.
+
+    Raises:
+        SpecError: the catalogue has no such GPU type.
+    """
+    return catalogue.node_type(catalogue.gpu_type(gpu, field="gpu").node)

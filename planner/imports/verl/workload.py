@@ -1,0 +1,288 @@
+"""The job of a launch: its algorithm, models, batches, lengths and cluster, as a spec."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from automap.planner import catalogue
+from automap.planner.catalogue.hardware import NodeType
+from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS
+from automap.planner.exports.verl.role_settings import OPTIMIZERS
+from automap.planner.imports.launch import Answers
+from automap.planner.imports.verl.pools import Pools
+from automap.planner.imports.verl.settings import Settings
+from automap.planner.spec import JobSpec, LengthSpec
+
+ALGORITHMS = {advantage: name for name, advantage in ADVANTAGES.items() if name != "dapo"}
+"""What verl calls an estimate of advantages → the algorithm."""
+PRICED_AS = {
+    "rloo_vectorized": "rloo",
+    "grpo_vectorized": "grpo",
+    "grpo_passk": "grpo",
+    "gpg": "grpo",
+    "opo": "grpo",
+    "gdpo": "grpo",
+    "optimal_token_baseline": "grpo",
+    "tir_optimal_token_baseline": "grpo",
+    "reinforce_plus_plus_baseline": "reinforce_plus_plus",
+}
+"""Other estimates → the algorithm that makes the same calls."""
+MAX_STALENESS = 16
+
+
+def algorithm_of(settings: Settings) -> str:
+    """The algorithm of a launch."""
+    advantage = settings.text("advantage")
+    if advantage in PRICED_AS:
+        told = f"{advantage} makes the calls of {PRICED_AS[advantage]}, and is priced as it"
+        settings.note("assumed", told, settings.given("advantage"))
+    name = ALGORITHMS.get(advantage) or PRICED_AS.get(advantage)
+    if name is None:
+        known = ", ".join([*ALGORITHMS, *PRICED_AS])
+        settings.refuse(f"{settings.where('advantage')} is {advantage[:60]!r}", f"known: {known}")
+        name = "grpo"
+    dynamic = settings.flag("dynamic_sampling")
+    for clip in ("clip_low", "clip_high"):
+        settings.value(clip)
+    if dynamic and name == "grpo":
+        settings.assume("dynamic sampling keeps every prompt (workload.expected_acceptance: 1.0)")
+        name = "dapo"
+    with_critic = settings.value("with_critic")
+    if with_critic is not None and bool(with_critic) != (name == "ppo"):
+        given = settings.given("with_critic")
+        told = (
+            f"critic.enable is {with_critic}, and {advantage} has {'a' if name == 'ppo' else 'no'}"
+        )
+        settings.note("contradiction", f"{told} critic: priced as {name}", given)
+    return name
+
+
+def spec_of(settings: Settings, answers: Answers, pools: Pools, node: NodeType | None) -> JobSpec:
+    """The spec of a launch; what is missing is asked for, and stands in for itself.
+
+    Raises:
+        ValidationError: the settings contradict one another in a way that only the spec tells.
+    """
+    algorithm = algorithm_of(settings)
+    kl = _kl(settings)
+    document: dict[str, Any] = {
+        "name": _name(settings),
+        "algorithm": algorithm,
+        "models": _models(settings, answers, algorithm, kl),
+        "workload": _workload(settings, answers, algorithm, kl),
+        "cluster": {"pools": [pools.spec(answers.gpu, node)]},
+        "search": _search(settings, pools),
+    }
+    return JobSpec.model_validate(document)
+
+
+def _name(settings: Settings) -> str:
+    given = settings.given("name")
+    if given is None or given.unknown is not None:
+        return "imported"
+    return str(settings.value("name") or "imported").strip()[:200] or "imported"
+
+
+def _kl(settings: Settings) -> str:
+    in_reward, in_loss = settings.flag("kl_in_reward"), settings.flag("kl_in_loss")
+    if in_reward and in_loss:
+        told = "the KL divergence is in the reward and in the loss: priced once, in the reward"
+        settings.note("contradiction", told, settings.given("kl_in_loss"))
+    return "reward" if in_reward else "loss" if in_loss else "none"
+
+
+def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> dict[str, Any]:
+    actor = {"architecture": _architecture(settings, answers, "actor")}
+    rank = settings.whole("lora_rank", "actor", least=0)
+    found: dict[str, Any] = {"actor": actor | ({"lora": {"rank": rank}} if rank else {})}
+    if kl != "none" and not rank:
+        found["reference"] = dict(actor)
+    if algorithm == "ppo":
+        critic: dict[str, Any] = {"architecture": _architecture(settings, answers, "critic")}
+        rank = settings.whole("lora_rank", "critic", least=0)
+        found["critic"] = critic | ({"lora": {"rank": rank}} if rank else {})
+    found["reward"] = {"function": True}
+    if settings.flag("with_reward_model"):
+        found["reward"] = {"architecture": _architecture(settings, answers, "reward")}
+    else:
+        settings.value("reward_function")
+        settings.assume("the reward is a function that takes no time (models.reward)")
+    return found
+
+
+def _architecture(settings: Settings, answers: Answers, role: str) -> object:
+    """The model of a role, by the user's word, or by its path's name in the catalogue."""
+    settings.decides.setdefault(settings.key("model", role), "folder of the model")
+    if role in answers.models:
+        named = answers.models[role]
+        return named if isinstance(named, str) else named.model_dump(mode="json")
+    given = settings.given("model", role)
+    # The name of a folder is enough, wherever it lies.
+    last = given.value.rstrip("/").rpartition("/")[2] if given is not None else ""
+    if given is None or (given.unknown is not None and (not last or "${" in last)):
+        shown = "is not set" if given is None else f"is {given.value[:60]}"
+        settings.ask(f"{settings.where('model', role)} {shown}", f"--model {role}=NAME|config.json")
+        return "qwen2.5-7b"
+    path = last if given.unknown is not None else settings.text("model", role).rstrip("/")
+    for name in (path, "/".join(path.split("/")[-2:]), path.rpartition("/")[2]):
+        found = catalogue.find_model(name.replace("models--", "").replace("--", "/"))
+        if found is not None:
+            return found.name
+    settings.ask(
+        f"{settings.where('model', role)} is {path[:80]!r}, which the catalogue does not know",
+        f"--model {role}=NAME|config.json",
+    )
+    return "qwen2.5-7b"
+
+
+def _lengths(settings: Settings, given: LengthSpec | None, what: str) -> LengthSpec:
+    """A length with the launch's maximum; the launch has no other number of it."""
+    longest = settings.size(f"{what}_length")
+    if given is None:
+        option = "--lengths" if what == "response" else "--prompt-lengths"
+        settings.ask(
+            f"no launch says how long {what}s are, only that they end at {longest} tokens",
+            f"{option} mean=TOKENS (or p50, p90, p99), or --log FILE",
+        )
+        return LengthSpec(mean=float(max(longest // 2, 1)), max=longest)
+    if given.histogram is not None or given.max is not None:
+        return given
+    known = {name: getattr(given, name) for name in ("mean", "p50", "p90", "p99")}
+    cut = {name: min(value, float(longest)) for name, value in known.items() if value is not None}
+    if any(value > longest for value in known.values() if value is not None):
+        settings.assume(f"{what}s end at the launch's {longest} tokens")
+    return LengthSpec(**cut, max=longest)
+
+
+def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> dict[str, Any]:
+    prompts, updates = _updates(settings)
+    found: dict[str, Any] = {
+        "prompts_per_iteration": prompts,
+        "responses_per_prompt": settings.size("responses_per_prompt"),
+        "prompt_length": _lengths(settings, answers.prompt_length, "prompt").model_dump(
+            exclude_none=True
+        ),
+        "response_length": _lengths(settings, answers.response_length, "response").model_dump(
+            exclude_none=True
+        ),
+        "updates_per_epoch": updates,
+        "epochs": _epochs(settings),
+        "kl": kl,
+        "packed_sequences": settings.flag("packed", "actor"),
+        **_precisions(settings),
+        **_run(settings),
+    }
+    settings.flag("longer_prompts")
+    bypass = settings.flag("old_log_probs_of_rollout")
+    read = algorithm not in ("remax", "rloo") or kl == "reward"
+    if bypass and read:
+        found["old_log_probs"] = "rollout"
+    if not bypass and not read:
+        settings.assume(f"{algorithm} needs no log-probabilities before the update: not priced")
+    settings.value("tools")
+    settings.value("agent_loop")
+    if settings.flag("with_turns"):
+        found["turns"] = settings.whole("turns") or 1
+        settings.assume(
+            f"every response has {found['turns']} turns, and the environment takes no time "
+            "(workload.turns, environment_seconds_per_turn)"
+        )
+    return found
+
+
+def _updates(settings: Settings) -> tuple[int, int]:
+    """Prompts of an iteration, and optimizer steps over them."""
+    prompts, mini = settings.size("prompts"), settings.size("mini_batch", "actor")
+    if mini > prompts:
+        told = f"a mini-batch of {mini} prompts is more than the batch of {prompts}"
+        settings.refuse(f"{settings.where('mini_batch', 'actor')}: {told}")
+        return prompts, 1
+    if prompts % mini:
+        told = f"{mini} prompts do not divide the batch of {prompts}: the rest is not trained on"
+        settings.note("contradiction", told, settings.given("mini_batch", "actor"))
+    return prompts, max(prompts // mini, 1)
+
+
+def _epochs(settings: Settings) -> int:
+    return settings.size("epochs", "actor")
+
+
+def _precisions(settings: Settings) -> dict[str, Any]:
+    names = {theirs: ours for ours, theirs in PRECISIONS.items()} | {
+        ours: ours for ours in PRECISIONS
+    }
+    found: dict[str, Any] = {}
+    precision = settings.text("precision", "actor")
+    if precision not in names:
+        told = f"{settings.where('precision', 'actor')} is {precision[:40]!r}"
+        settings.refuse(told, f"known: {', '.join(names)}")
+    found["precision"] = names.get(precision, "bf16")
+    settings.value("precision", "rollout")
+    engine = settings.text("generation_engine", "rollout")
+    if engine not in ("vllm", "sglang", "trtllm"):
+        key = settings.key("generation_engine", "rollout")
+        known = "vllm, sglang, trtllm"
+        if settings.given("generation_engine", "rollout") is None:
+            settings.ask(f"{key} is not set", f"--set {key}=vllm (or sglang, trtllm)")
+        else:
+            settings.refuse(f"{key} is {engine[:40]!r}", f"known: {known}")
+        engine = "vllm"
+    found["rollout_engine"] = engine
+    quantised = settings.value("rollout_precision", "rollout")
+    if quantised is not None and str(quantised) in ("fp8", "torchao_fp8"):
+        found["rollout_precision"] = "fp8"
+    elif quantised is not None:
+        told = f"{quantised} weights while it generates are priced as those of training"
+        settings.note("not priced", told, settings.given("rollout_precision", "rollout"))
+    if "fp8" in settings.text("cache_precision", "rollout"):
+        found["rollout_cache_precision"] = "fp8"
+    chosen = settings.text("optimizer", "actor")
+    known_optimizers = {
+        theirs: ours for (engine, ours), theirs in OPTIMIZERS.items() if engine == settings.engine
+    }
+    if chosen not in known_optimizers:
+        told = f"the optimizer {chosen[:40]} is priced as {known_optimizers and 'adam'}"
+        settings.note("not priced", told, settings.given("optimizer", "actor"))
+    found["optimizer"] = known_optimizers.get(chosen, "adam")
+    return found
+
+
+def _run(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    steps = settings.whole("iterations")
+    settings.value("passes_over_prompts")
+    if steps is None:
+        settings.assume(
+            "one iteration: how many prompts there are is not known (trainer.total_epochs)"
+        )
+    else:
+        found["iterations"] = steps
+    every = settings.whole("checkpoints", least=-1)
+    if every is not None and every > 0:
+        found["checkpoint_every_iterations"] = every
+        settings.assume("a checkpoint takes no time (workload.checkpoint_seconds)")
+    validates = settings.whole("validation", least=-1)
+    if (validates is not None and validates > 0) or settings.flag("validation_first"):
+        settings.note("not priced", "validation runs, which no price has")
+    for decision in ("critic_warmup", "logger", "project", "train_files", "validation_files"):
+        settings.decides.setdefault(settings.key(decision), "the run")
+    return found
+
+
+def _search(settings: Settings, pools: Pools) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if pools.apart:
+        staleness = settings.whole("staleness", least=0) or 0
+        if staleness > MAX_STALENESS:
+            settings.refuse(f"{settings.where('staleness')}: more than {MAX_STALENESS} batches")
+        found["staleness"] = min(staleness, MAX_STALENESS)
+        for decision in ("version_span", "stale_responses", "syncs", "weight_transfer"):
+            settings.value(decision)
+    return found
+
+
+def mistakes(error: ValidationError) -> list[str]:
+    """What a spec says against the settings."""
+    return [
+        f"{'.'.join(map(str, each['loc'])) or 'the job'}: {each['msg']}" for each in error.errors()
+    ]

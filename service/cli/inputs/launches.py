@@ -1,0 +1,37 @@
+"""Files of a launch as data: scripts as text, configurations with the lines of their keys."""
+
+from pathlib import Path
+
+from automap.planner.imports import LaunchFile
+from automap.service.cli.inputs.files import STANDARD_INPUT, read_text
+from automap.service.cli.terminal.failures import BadInputError
+from automap.service.schemas.document_lines import key_lines
+from automap.service.schemas.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
+
+CONFIGURATIONS = (".yaml", ".yml")
+MAX_FILES = 50
+
+
+def read_launch(sources: list[str]) -> list[LaunchFile]:
+    """The files, each once.
+
+    Raises:
+        BadInputError: one cannot be read, is too large, binary, or no configuration that is safe.
+    """
+    if len(sources) > MAX_FILES:
+        raise BadInputError(f"{len(sources)} files; at most {MAX_FILES} make a launch")
+    return [_read(source) for source in dict.fromkeys(sources)]
+
+
+def _read(source: str) -> LaunchFile:
+    name = "standard input" if source == STANDARD_INPUT else source
+    text = read_text(source, max_bytes=MAX_DOCUMENT_BYTES)
+    if not text.strip():
+        raise BadInputError(f"{name}: the file is empty")
+    if Path(source).suffix not in CONFIGURATIONS:
+        return LaunchFile(name, text)
+    try:
+        document = load_document(text, media="yaml")
+        return LaunchFile(name, document=document, lines=key_lines(text))
+    except DocumentError as error:
+        raise BadInputError(f"{name}: {error}") from None

@@ -1,0 +1,219 @@
+"""`automap import`: the launch of another framework as a job and a placement, and what it costs."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from automap.planner import Imported, Plan, hazards, import_launch
+from automap.planner.catalogue import ModelArchitecture, load_config
+from automap.planner.errors import NotImportableError, Reason
+from automap.planner.imports import Answers, Remark
+from automap.planner.runs import FormatName, mean_lengths
+from automap.planner.spec import LengthSpec
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.inputs.files import error_lines, read_document
+from automap.service.cli.inputs.launches import read_launch
+from automap.service.cli.inputs.metric_logs import read_log
+from automap.service.cli.options.plans import ImportArguments
+from automap.service.cli.plan.headline import headline
+from automap.service.cli.plan.inputs import working
+from automap.service.cli.plan.view import print_plan
+from automap.service.cli.terminal import console
+from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.files import write_file
+from automap.service.errors.fields import field_errors
+
+SPEC, PLACEMENT = "spec.yaml", "placement.json"
+_LENGTHS = TypeAdapter(LengthSpec)
+SECTIONS = {
+    "does not fit": "does not fit",
+    "contradiction": "contradicts itself",
+    "without effect": "without effect",
+    "replaced": "of an earlier version",
+    "unknown key": "unknown keys",
+    "not read": "not read",
+    "not priced": "not priced",
+    "assumed": "assumed",
+}
+"""Kind of remark → its heading, in the order of what matters."""
+
+
+def run_import(given: ImportArguments) -> None:
+    """Read a launch, write what it says, and price it."""
+    folder = None if given.out is None else Path(given.out)
+    if folder is not None and not folder.is_dir():
+        raise BadInputError(f"cannot write {folder}: there is no such folder")
+    backend = backend_of(given.where)
+    imported = _imported(given)
+    if folder is not None:
+        spec = imported.spec.model_dump(mode="json", exclude_unset=True)
+        write_file(str(folder / SPEC), yaml.safe_dump(spec, sort_keys=False).rstrip("\n"))
+        placement = imported.placement.model_dump_json(indent=2, by_alias=True, exclude_none=True)
+        write_file(str(folder / PLACEMENT), placement)
+    if not given.show.json:
+        _show(imported, given, folder)
+    with naming_options({"placement": given.files[0]}), working("Pricing it", given.show):
+        plan = backend.estimate(imported.spec, imported.placement)
+    found = hazards(imported, plan)
+    if given.show.json:
+        _write_json(imported, plan, found)
+    else:
+        _show_plan(plan, found, given)
+
+
+def _imported(given: ImportArguments) -> Imported:
+    files = read_launch(given.files)
+    answers = _answers(given)
+    with naming_options({"target": "NAME@VERSION", "gpu": "--gpu"}):
+        try:
+            return import_launch(files, given.target, answers)
+        except NotImportableError as error:
+            names = ", ".join(given.files)
+            raise BadInputError(f"{names}: not imported", _reasons(error.reasons)) from None
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[str]:
+    return [
+        f"{reason.summary} ({reason.remedy})" if reason.remedy else reason.summary
+        for reason in reasons
+    ]
+
+
+def _answers(given: ImportArguments) -> Answers:
+    """What the user says beside the files."""
+    logged = _logged(given)
+    return Answers(
+        gpu=given.gpu,
+        values=dict(_pair("--set", each) for each in given.set or []),
+        prompt_length=_lengths(given.prompt_lengths, "--prompt-lengths") or logged.get("prompt"),
+        response_length=_lengths(given.lengths, "--lengths") or logged.get("response"),
+        models={role: _model(role, named) for role, named in _models(given)},
+        job=given.job,
+    )
+
+
+def _models(given: ImportArguments) -> Iterable[tuple[str, str]]:
+    return (_pair("--model", each) for each in given.model or [])
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name.strip():
+        raise BadInputError(f"{option} {given[:80]!r}: give NAME=VALUE")
+    return name.strip(), value
+
+
+def _model(role: str, named: str) -> str | ModelArchitecture:
+    """A model of the catalogue by name, or the one in a config.json."""
+    path = Path(named).expanduser()
+    if path.exists() or named.endswith(".json"):
+        return load_config(path, field=f"--model {role}")
+    return named
+
+
+def _lengths(given: str | None, option: str) -> LengthSpec | None:
+    """Lengths as FIELD=N pairs, or in a file as a spec has them."""
+    if given is None:
+        return None
+    document: object
+    if "=" not in given:
+        document = read_document(given)
+    else:
+        document = dict(_number(option, each) for each in given.split(","))
+    if isinstance(document, dict) and "histogram" not in document and "max" not in document:
+        # The launch says the longest.
+        fields = {
+            name: document[name] for name in ("mean", "p50", "p90", "p99") if name in document
+        }
+        if fields and len(fields) == len(document):
+            return _without_maximum(fields, option)
+    return _valid(document, option)
+
+
+def _without_maximum(fields: dict[str, Any], option: str) -> LengthSpec:
+    """Checked with a maximum that no launch exceeds, and kept without."""
+    valid = _valid({**fields, "max": 10**8}, option)
+    return LengthSpec.model_construct(
+        **{name: getattr(valid, name) for name in LengthSpec.model_fields if name != "max"},
+        max=None,
+    )
+
+
+def _valid(document: object, option: str) -> LengthSpec:
+    try:
+        return _LENGTHS.validate_python(document)
+    except ValidationError as error:
+        raise BadInputError(
+            f"{option}: no lengths", error_lines(field_errors(error, document))
+        ) from None
+
+
+def _number(option: str, given: str) -> tuple[str, float | int]:
+    name, value = _pair(option, given)
+    try:
+        number = float(value)
+    except ValueError:
+        raise BadInputError(f"{option} {given[:80]!r}: {value[:40]!r} is no number") from None
+    return name, int(number) if name == "max" and number.is_integer() else number
+
+
+def _logged(given: ImportArguments) -> dict[str, LengthSpec]:
+    """Mean lengths from the framework's own log."""
+    if given.log is None:
+        return {}
+    name = given.target.partition("@")[0]
+    if name not in get_args(FormatName):
+        raise BadInputError(f"--log: no log of {name} is read")
+    with naming_options({given.log: given.log}):
+        found = mean_lengths(read_log(given.log), name)  # type: ignore[arg-type]
+    if not found:
+        raise BadInputError(f"{given.log}: it has no lengths of prompts or responses")
+    return {what: _without_maximum({"mean": mean}, "--log") for what, mean in found.items()}
+
+
+def _write_json(imported: Imported, plan: Plan, found: list[Reason]) -> None:
+    document = imported.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["hazards"] = [each.model_dump(mode="json", exclude_none=True) for each in found]
+    document["plan"] = plan.model_dump(mode="json", by_alias=True)
+    console.write_json(json.dumps(document, indent=2))
+
+
+def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> None:
+    """What was read, and everything to know about it."""
+    out = console.stdout_console()
+    used = sum(1 for each in imported.settings if each.decides)
+    line = f"{imported.file} line {imported.line}: {used} of {len(imported.settings)} settings"
+    out.print(Text(f"{line} decide something of a plan"), soft_wrap=True)
+    if folder is not None:
+        out.print(Text(f"{folder / SPEC}, {folder / PLACEMENT}: what they say"), soft_wrap=True)
+    if given.show.quiet:
+        return
+    for kind, heading in SECTIONS.items():
+        _show_remarks([each for each in imported.remarks if each.kind == kind], heading, out)
+
+
+def _show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
+    if remarks:
+        out.print(Text(f"\n{heading}", style="bold"))
+    for each in remarks:
+        where = f"line {each.line}: " if each.line else ""
+        out.print(Text(f"  {where}{each.text}"), soft_wrap=True)
+
+
+def _show_plan(plan: Plan, found: list[Reason], given: ImportArguments) -> None:
+    out = console.stdout_console()
+    if found:
+        out.print(Text("\nfails, or runs otherwise than it says", style="bold yellow"))
+    for line in _reasons(found):
+        out.print(Text(f"  {line}"), soft_wrap=True)
+    if given.show.quiet:
+        out.print(headline(plan), soft_wrap=True)
+        return
+    out.print()
+    print_plan(plan, out, unicode=console.unicode_output(), with_details=given.details)

@@ -1,0 +1,144 @@
+"""Export, then import: the same placement; import, then export: the same launch."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from automap.planner import NotImportableError, Plan
+from automap.planner.errors import InfeasibleError
+from automap.planner.exports.exporting import export
+from automap.planner.imports.importing import hazards, import_launch
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.plan.types import Placement
+from automap.planner.planning import estimate
+from tests.helpers.framework_plans import Wanted, plan_of
+
+TARGET = "verl@0.9.1"
+FORMS = {
+    "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
+    "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
+    "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
+    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
+    "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
+    "remax": Wanted(algorithm="remax"),
+    "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
+    "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
+    "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
+    "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
+    "experts": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=8, generation_expert=8),
+    "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
+    "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
+    "cache in fp8": Wanted(workload=(("rollout_cache_precision", "fp8"),)),
+    "adapter": Wanted(algorithm="ppo", engine="fsdp", lora=8),
+    "tokens": Wanted(algorithm="ppo", micro_batch=3, recompute="full"),
+    "no old log-probabilities": Wanted(workload=(("old_log_probs", "rollout"),)),
+    "padded": Wanted(workload=(("packed_sequences", False), ("kl", "loss"))),
+    "one node": Wanted(num_nodes=1, model="qwen2.5-1.5b", tensor=1, generation_tensor=1),
+    "turns": Wanted(workload=(("turns", 3), ("optimizer", "sgd"), ("epochs", 2))),
+}
+ALGORITHMS = ("ppo", "grpo", "remax", "rloo", "reinforce_plus_plus", "dapo")
+SIZES: dict[str, dict[str, Any]] = {
+    "qwen2.5-1.5b": {"tensor": 1, "generation_tensor": 1},
+    "qwen2.5-7b": {"tensor": 4, "pipeline": 2, "micro_batch": 3},
+    "qwen2.5-32b": {"tensor": 8, "generation_tensor": 8, "recompute": "full"},
+}
+
+
+def imported(plan: Plan) -> Imported:
+    """The launch of a plan, read back with what no launch says."""
+    workload = plan.spec.workload
+    answers = Answers(
+        gpu="h100",
+        prompt_length=workload.prompt_length,
+        response_length=workload.response_length,
+        models={
+            role: model.architecture
+            for role, model in plan.spec.models.items()
+            if model.architecture is not None
+        },
+    )
+    launch = export(plan, TARGET)
+    return import_launch([LaunchFile("launch.sh", launch.script)], TARGET, answers)
+
+
+def said(placement: Placement | Plan) -> dict[str, Any]:
+    """What a placement says, by copies and calls, without the name of the pool."""
+    copies = {
+        copy.id: (copy.role, copy.kind, copy.first_gpu, copy.num_gpus, copy.offload)
+        for copy in placement.copies
+    }
+    # A reference has the actor's virtual stages and is priced without.
+    layouts = {
+        copy.id: copy.layout.model_copy(update={"virtual_pipeline_parallel_size": 1})
+        if copy.role == "reference"
+        else copy.layout
+        for copy in placement.copies
+    }
+    calls = {
+        call.id: (
+            call.copy_id,
+            layouts.get(call.copy_id or "") if call.kind != "generate" else call.parallelism,
+            call.micro_batch_size,
+            call.recompute,
+            # SGLang's share is written in ten-thousandths of the memory.
+            None if call.kv_cache_bytes is None else round(call.kv_cache_bytes / 2**24),
+        )
+        for call in placement.calls
+    }
+    return {"copies": copies, "layouts": layouts, "calls": calls}
+
+
+def same_round_trip(plan: Plan) -> None:
+    found = imported(plan)
+    assert said(found.placement) == said(plan)
+    without = {"environment_seconds_per_turn", "expected_acceptance"}
+    given = plan.spec.workload.model_dump(exclude=without)
+    assert found.spec.workload.model_dump(exclude=without) == given
+    assert found.spec.models == plan.spec.models
+    assert (found.spec.algorithm, found.spec.name) == (plan.spec.algorithm, plan.spec.name)
+    assert found.spec.search.staleness == plan.spec.search.staleness
+    again = estimate(found.spec, found.placement)
+    assert hazards(found, again) == []
+    launches = [export(each, TARGET) for each in (plan, again)]
+    settings = [{each.key: each.value for each in launch.settings} for launch in launches]
+    assert settings[0] == settings[1]
+    odd = [each.text for each in found.remarks if each.kind not in ("assumed", "not priced")]
+    assert odd == []
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_exported_plan_is_read_back(name: str) -> None:
+    same_round_trip(plan_of(FORMS[name]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_product_of_exported_plans_is_read_back(algorithm: str) -> None:
+    done = 0
+    for model, nodes, apart, engine in itertools.product(
+        SIZES, (1, 2, 4), (False, True), ("megatron", "fsdp")
+    ):
+        if apart and (nodes < 4 or algorithm == "remax"):
+            continue
+        staleness = nodes // 2 if apart and algorithm != "rloo" else 0
+        wanted = Wanted(algorithm=algorithm, model=model, num_nodes=nodes, engine=engine)
+        try:
+            plan = plan_of(wanted.but(apart=apart, staleness=staleness, **SIZES[model]))
+        except InfeasibleError:
+            continue
+        same_round_trip(plan)
+        done += 1
+    assert done >= 10
+
+
+def test_an_export_is_read_without_its_placeholders_but_for_the_models() -> None:
+    plan = plan_of(FORMS["ppo"])
+    files = [LaunchFile("launch.sh", export(plan, TARGET).script)]
+    lengths = plan.spec.workload.prompt_length, plan.spec.workload.response_length
+    with pytest.raises(NotImportableError, match=r"--model|actor_rollout_ref.model.path") as caught:
+        import_launch(files, TARGET, Answers("h100", {}, *lengths))
+    assert len(caught.value.reasons) == 2
+    models = {"ACTOR_MODEL": "/models/Qwen2.5-7B-Instruct", "CRITIC_MODEL": "Qwen/Qwen2.5-7B"}
+    found = import_launch(files, TARGET, Answers("h100", models, *lengths))
+    assert found.spec.models["critic"].architecture == "qwen2.5-7b"
