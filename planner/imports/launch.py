@@ -64,7 +64,7 @@ class ImportedSetting(ResultModel):
 
     key: str
     value: str
-    """As it is written; of what is unknown the variable."""
+    """How it is written; of what is unknown the variable."""
     file: str
     line: int
     decides: str = ""

@@ -83,7 +83,7 @@ class Interpreter:
         given: Mapping[str, str],
         substitutions: Callable[[str, "Interpreter", Expander], str | None],
     ) -> None:
-        """Of what `substitutions` does not know, the value is unknown."""
+        """What `substitutions` does not know of a command's output is unknown."""
         self.reading = Reading()
         self._scripts = scripts
         self._given = given

@@ -27,7 +27,7 @@ class Given:
 
     key: str
     value: str
-    """As it is written."""
+    """How it is written."""
     file: str
     line: int
     unknown: Unknown | None = None

@@ -30,9 +30,9 @@ class Pools:
 
     trainer: Range
     rollout: Range | None
-    """None: the actor's GPUs generate."""
+    """GPUs that only generate; None: the actor's generate."""
     reward: Range | None
-    """None: it is served on the trainer's, or there is none."""
+    """GPUs of the reward model; None: it is on the trainer's, or there is none."""
 
     @property
     def apart(self) -> bool:
@@ -41,7 +41,7 @@ class Pools:
 
     @property
     def ranges(self) -> list[Range]:
-        """Those that there are, in the order in which they take GPUs."""
+        """All that there are, in the order in which they take GPUs."""
         return [each for each in (self.trainer, self.rollout, self.reward) if each is not None]
 
     def spec(self, gpu: str, node: NodeType | None) -> dict[str, Any]:

@@ -1,0 +1,168 @@
+"""`automap import`: what it prints, writes, asks for and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from automap.planner import Placement
+from automap.planner.spec import JobSpec
+from tests.cli.commands import ROOT, call
+
+LAUNCHES = ROOT / "benchmarks" / "launches"
+GRPO = str(LAUNCHES / "grpo-7b.sh")
+GIVEN = ("--gpu", "h100", "--lengths", "mean=300", "--prompt-lengths", "mean=120")
+
+
+def test_a_launch_is_read_written_and_priced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = call(
+        capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--out", str(tmp_path), "--details"
+    )
+    assert (code, err) == (0, "")
+    assert "line 3: 32 of 36 settings decide something of a plan" in out
+    assert "line 28: actor_rollout_ref.rollout.n" not in out
+    assert "variables that the script does not set are not set outside: HOME" in out
+    assert "per iteration" in out
+    assert "actor.train" in out
+    spec = JobSpec.model_validate(yaml.safe_load((tmp_path / "spec.yaml").read_text()))
+    placement = Placement.model_validate_json((tmp_path / "placement.json").read_text())
+    assert spec.workload.prompts_per_iteration == 1024
+    assert [copy.id for copy in placement.copies] == ["actor", "reference"]
+    files = str(tmp_path / "spec.yaml"), str(tmp_path / "placement.json")
+    code, estimated, _ = call(capsys, "estimate", *files, "--quiet")
+    assert code == 0
+    assert estimated.splitlines()[0][:60] in out
+
+
+def test_json_has_the_job_its_price_and_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["plan"]["spec"]["name"] == found["spec"]["name"] == "qwen2_7b_function_rm"
+    lines = {each["key"]: each["line"] for each in found["settings"]}
+    assert lines["data.train_batch_size"] == 7
+    assert found["hazards"] == []
+
+
+def test_what_is_missing_is_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    pictures = str(LAUNCHES / "pictures.sh")
+    code, out, err = call(capsys, "import", "verl@0.9.1", pictures, "--gpu", "h100")
+    assert (code, out) == (2, "")
+    for option in ("--set WORLD_SIZE=", "--model actor=", "--lengths mean=", "--prompt-lengths"):
+        assert option in err
+    given = ("--set", "WORLD_SIZE=1", "--model", "actor=qwen2.5-7b")
+    assert call(capsys, "import", "verl@0.9.1", pictures, *GIVEN, *given, "--quiet")[0] == 0
+
+
+def test_a_model_can_be_a_config_of_ones_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sizes = {
+        "model_type": "qwen2",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "vocab_size": 32_000,
+        "max_position_embeddings": 8192,
+    }
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(sizes), encoding="utf-8")
+    given = (*GIVEN, "--model", f"actor={config}", "--json")
+    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *given)
+    assert code == 0
+    assert json.loads(out)["spec"]["models"]["actor"]["architecture"]["num_layers"] == 8
+
+
+def test_lengths_can_be_those_of_a_log_or_of_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log, lengths = tmp_path / "log.jsonl", tmp_path / "lengths.yaml"
+    data = {"response_length/mean": 250.0, "prompt_length/mean": 90.0}
+    log.write_text(json.dumps({"step": 1, "data": data}) + "\n", encoding="utf-8")
+    lengths.write_text("histogram: [[100, 3], [1024, 1]]\n", encoding="utf-8")
+    base = ("import", "verl@0.9.1", GRPO, "--gpu", "h100", "--json", "--log", str(log))
+    found = json.loads(call(capsys, *base)[1])["spec"]["workload"]
+    assert found["prompt_length"]["mean"] == 90.0
+    assert found["response_length"] == {"mean": 250.0, "max": 1024}
+    found = json.loads(call(capsys, *base, "--lengths", str(lengths))[1])["spec"]["workload"]
+    assert found["response_length"] == {"histogram": [[100.0, 3.0], [1024.0, 1.0]]}
+
+
+def test_configurations_are_read_with_the_lines_of_their_keys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    files = [str(LAUNCHES / name) for name in ("config-a.sh", "config-a.yaml", "config-base.yaml")]
+    code, out, err = call(capsys, "import", "verl@0.9.1", *files, *GIVEN, "--json")
+    assert (code, err) == (0, "")
+    where = {each["key"]: (each["file"], each["line"]) for each in json.loads(out)["settings"]}
+    assert where["data.train_batch_size"] == (files[2], 8)
+    assert where["data.max_response_length"] == (files[1], 8)
+    assert where["trainer.nnodes"] == (files[0], 4)
+
+
+HOSTILE = {
+    "tags.yaml": "trainer: !!python/object/apply:os.system ['touch owned']\n",
+    "anchors.yaml": "a: &a [1]\n" + "".join(f"k{n}: *a\n" for n in range(5000)),
+    "laughs.yaml": "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n",
+    "deep.yaml": "a: " + "[" * 5000 + "]" * 5000,
+    "large.yaml": "a: 1\n" * 300_000,
+    "twice.yaml": "trainer: {nnodes: 1}\ntrainer: {nnodes: 2}\n",
+    "list.yaml": "- 1\n",
+    "empty.sh": "",
+    "binary.sh": b"\x7fELF\x00\x01\xff\xfe",
+    "nul.sh": b"python3 -m verl.trainer.main_ppo \x00\n",
+    "large.sh": "# comment\n" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    content = HOSTILE[name]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    code, out, err = call(capsys, "import", "verl@0.9.1", str(path), *GIVEN)
+    assert (code, out) == (2, "")
+    assert name in err
+    assert len(err) < 2000
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("verl@0.9.2", GRPO, *GIVEN), "unknown target"),
+        (("verl@0.9.1", "none.sh", *GIVEN), "there is no such file"),
+        (("verl@0.9.1", GRPO, *GIVEN[:3], "mean=long"), "is no number"),
+        (("verl@0.9.1", GRPO, *GIVEN[:3], "mean=-3"), "--lengths"),
+        (("verl@0.9.1", GRPO, *GIVEN[:3], "middle=3"), "--lengths"),
+        (("verl@0.9.1", GRPO, "--gpu", "h1000"), "no GPU type"),
+        (("verl@0.9.1", GRPO, *GIVEN, "--set", "NODES"), "give NAME=VALUE"),
+        (("verl@0.9.1", GRPO, *GIVEN, "--model", "actor=nonsense"), "nonsense"),
+        (("verl@0.9.1", GRPO, *GIVEN, "--out", "no/such/folder"), "there is no such folder"),
+        (("verl@0.9.1", str(LAUNCHES / "seeds.sh"), *GIVEN), "data.seed=2"),
+    ],
+)
+def test_mistakes_are_named(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, err = call(capsys, "import", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+def test_what_does_not_fit_is_said_after_what_was_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = Path(GRPO).read_text(encoding="utf-8").replace("Qwen2-7B", "Qwen2-72B")
+    (tmp_path / "large.sh").write_text(text, encoding="utf-8")
+    code, out, err = call(capsys, "import", "verl@0.9.1", str(tmp_path / "large.sh"), *GIVEN)
+    assert code == 3
+    assert "settings decide something of a plan" in out
+    assert "actor.train" in err
