@@ -126,9 +126,9 @@ class NodeObjective(ABC):
     def keep(self, found: SearchResult, canonical: SearchResult) -> None:
         """Take what improves as the best, in its canonical form."""
 
-    @abstractmethod
     def _most(self) -> float:
         """The highest objective of interest."""
+        return inf
 
     @abstractmethod
     def _cutoff_seconds(self, sizes: Sizes) -> float | None:
@@ -292,9 +292,6 @@ class FewestGpus(NodeObjective):
             is_proven=result.is_proven and self.best.is_proven,
             weak_side=result.weak_side or self.best.weak_side,
         )
-
-    def _most(self) -> float:
-        return inf
 
     def _cutoff_seconds(self, sizes: Sizes) -> float | None:
         return self.target_seconds

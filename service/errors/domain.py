@@ -1,6 +1,6 @@
 """Why the service does not do what it was asked to: exceptions that hold data, and no HTTP.
 
-Those of the planner are in `planner.errors`, those of its processes in `errors.planner`.
+Those of the planner are in `planner.errors`; why a planner process gave no answer stands last.
 `schemas.problems` says how those that end a plan or a job are stored, `api.refusals` how a request
 is refused.
 """

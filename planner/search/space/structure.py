@@ -1,4 +1,4 @@
-"""The placement problem of a job without its options: pools, dataflow, syncs and forced pairs."""
+"""The placement problem of a job: pools, dataflow, syncs and forced pairs; then its options."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
