@@ -6,6 +6,7 @@ from .planner import Front as Front
 from .planner import InfeasibleError as InfeasibleError
 from .planner import JobSpec as JobSpec
 from .planner import Launch as Launch
+from .planner import Levers as Levers
 from .planner import NoSolutionInTimeError as NoSolutionInTimeError
 from .planner import NotExportableError as NotExportableError
 from .planner import Placement as Placement
@@ -26,6 +27,7 @@ from .planner import compare as compare
 from .planner import estimate as estimate
 from .planner import explain as explain
 from .planner import export as export
+from .planner import levers as levers
 from .planner import make_plan as make_plan
 from .planner import make_plan_or_explain as make_plan_or_explain
 from .planner import pareto as pareto

@@ -32,6 +32,8 @@ from .simulation.report import simulate as simulate
 from .simulation.result import Simulation as Simulation
 from .spec import JobSpec as JobSpec
 from .studies.infeasibility_report import make_plan_or_explain as make_plan_or_explain
+from .studies.levers import Levers as Levers
+from .studies.levers import levers as levers
 from .studies.pareto import pareto as pareto
 from .studies.result import Front as Front
 from .studies.result import WhatIf as WhatIf

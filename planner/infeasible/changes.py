@@ -233,12 +233,15 @@ def larger_gpus(
 def faster_gpus(
     spec: JobSpec, pool: PoolSpec, profiles: Mapping[str, str] = NO_PROFILES
 ) -> list[Change]:
-    """The pool with every type of GPU that is faster and no smaller, the slowest first."""
+    """The pool with every type of GPU that is faster and no smaller, the slowest first.
+
+    Faster is one with more memory bandwidth and no less to compute with.
+    """
     own = gpu_type(pool.gpu)
     faster = [
         each
         for each in _usable_gpus(spec)
-        if each.bf16_flops_per_second > own.bf16_flops_per_second
+        if each.bf16_flops_per_second >= own.bf16_flops_per_second
         and each.memory_bytes_per_second > own.memory_bytes_per_second
         and each.memory_bytes >= 0.99 * own.memory_bytes
     ]

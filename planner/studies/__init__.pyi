@@ -1,3 +1,5 @@
+from .levers import Lever as Lever
+from .levers import Levers as Levers
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
 from .result import OpenNodes as OpenNodes
 from .result import Refusal as Refusal

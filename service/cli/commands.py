@@ -225,6 +225,18 @@ def targets(given: plans.TargetsArguments) -> None:
     run_targets(given)
 
 
+def levers(given: plans.LeversArguments) -> None:
+    """Say what would make a job faster: each change by itself, solved, what gains most first.
+
+    Asynchrony, 8-bit rollouts and products, other engines, what the constraints forbid, adapters,
+    half and twice the nodes, faster GPUs: with seconds, price and what else each changes. Every
+    plan has the spec's time limit.
+    """
+    from automap.service.cli.study.levers import run_levers
+
+    run_levers(given)
+
+
 def schema(given: plans.SchemaArguments) -> None:
     """Print the JSON Schema of a document, for editors and other programs."""
     from automap.service.cli.listings import print_schema
@@ -257,6 +269,7 @@ COMMANDS = (
     models,
     gpus,
     targets,
+    levers,
     schema,
 )
 """In the order of `automap --help`."""

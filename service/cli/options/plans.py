@@ -44,6 +44,15 @@ class TargetsArguments:
 
 
 @dataclass(frozen=True)
+class LeversArguments:
+    spec: SpecArgument
+    show: Show
+    target: list[str] | None = option(
+        "Only this one; may be repeated. Default: all that run plans.", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True)
 class SchemaArguments:
     what: Annotated[
         str, typer.Argument(metavar="job-spec|placement|run-settings", help="Which document.")
