@@ -300,6 +300,8 @@ class Interpreter:
             self._text(" ".join(each.text or "\0" for each in fields[1:]), name, line, expander)
         elif (inner := _inner_script(fields)) is not None:
             self._text(inner.text or "\0", "bash -c", line, expander)
+        elif name == "shift":
+            self._shift(fields[1:], expander)
         elif name == "unset":
             for each in fields[1:]:
                 expander.variables.pop(each.text or "", None)
@@ -316,6 +318,12 @@ class Interpreter:
         if equals and _LOOKS_LIKE_SETTING.match(key):
             what = f"{key[:60]} is no part of the command: the line before it does not go on"
             self._remark(expander, line, what)
+
+    def _shift(self, fields: Sequence[Field], expander: Expander) -> None:
+        """Drop the first arguments; of the script's own none are known."""
+        count = fields[0].text if fields else "1"
+        if expander.positional is not None and count is not None and count.isdigit():
+            expander.positional = expander.positional[int(count[:6]) :]
 
     def _forget(self, names: Sequence[Field], by: str, line: int, expander: Expander) -> None:
         for each in names:

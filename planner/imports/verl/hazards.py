@@ -9,12 +9,31 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.units import GIB
 
+OF_PLANS = ("critic_tokens", "one_layout")
+"""Limits that a placement may break where its launch does not: it says budgets as numbers of
+sequences, and sizes of one process are made one when it is read."""
+
 
 def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
     """Reasons why the launch would fail, or run otherwise than its settings say."""
     subject = subject_of(resolve(plan.spec), plan, framework)
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
-    return [*unfit, *refusals(subject), *_cache(imported, subject)]
+    return [*unfit, *_accepted(subject), *_cache(imported, subject)]
+
+
+def _accepted(subject: Subject) -> list[Reason]:
+    """Limits that the launch breaks, and that verl's own checks let through."""
+    framework, found = subject.framework, []
+    broken = {
+        limit.what: limit
+        for limit in framework.limits
+        if limit.unchecked and limit.name not in OF_PLANS
+    }
+    for each in refusals(subject):
+        summary, _, what = each.summary.partition(f"; {framework.target} cannot be told ")
+        if what in broken:
+            found.append(Reason(summary=f"{summary}: {what}", remedy=each.remedy))
+    return found
 
 
 def _cache(imported: Imported, subject: Subject) -> list[Reason]:

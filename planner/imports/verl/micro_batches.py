@@ -29,6 +29,12 @@ def micro_batch_of(
         key = settings.key(decision, scored)
         settings.ask(f"{key} is not set, and batches are not dynamic", f"--set {key}=…")
         return 1
+    if sequences % (layout.data_parallel_size * size) and size < of_rank:
+        told = (
+            f"{settings.key(decision, scored)} is {size}, which does not divide the "
+            f"{sequences / layout.data_parallel_size:g} sequences of a data rank"
+        )
+        settings.note("contradiction", told, settings.given(decision, scored))
     return min(size, of_rank)
 
 

@@ -44,36 +44,44 @@ class Pools:
         """All that there are, in the order in which they take GPUs."""
         return [each for each in (self.trainer, self.rollout, self.reward) if each is not None]
 
-    def spec(self, gpu: str, node: NodeType | None) -> dict[str, Any]:
+    def spec(self, gpu: str, node: NodeType) -> dict[str, Any]:
         """The cluster as a spec says it."""
         found: dict[str, Any] = {"name": "gpus", "gpu": gpu}
-        total, usual = sum(each.num_gpus for each in self.ranges), node.gpus_per_node if node else 8
-        if all(each.num_nodes == 1 for each in self.ranges) and total <= usual:
+        end, usual = max(each.first_gpu + each.num_gpus for each in self.ranges), node.gpus_per_node
+        if end <= usual and all(each.num_nodes == 1 for each in self.ranges):
             return found | {"num_nodes": 1}
-        each = self.trainer.gpus_per_node
-        found["num_nodes"] = -(-total // each)
+        each = max(each.gpus_per_node for each in self.ranges)
+        found["num_nodes"] = -(-end // each)
         return found if each == usual else found | {"gpus_per_node": each}
 
 
-def pools_of(settings: Settings) -> Pools:
+def pools_of(settings: Settings, node: NodeType) -> Pools:
     """The pools of a launch."""
     trainer = _range(settings, "actor")
     if trainer is None and settings.whole("nodes", "actor", least=0) == 0:
         settings.refuse(f"{settings.where('nodes', 'actor')}: the trainer has no GPUs")
     trainer = trainer or Range(1, 8)
-    rollout, reward = _rollout(settings), _reward(settings)
-    behind = trainer.num_gpus
-    if rollout is not None:
-        rollout = replace(rollout, first_gpu=behind)
-        behind += rollout.num_gpus
-    if reward is not None:
-        reward = replace(reward, first_gpu=behind)
-    pools = Pools(trainer, rollout, reward)
+    pools = _behind_one_another(trainer, _rollout(settings), _reward(settings), node)
     sizes = {each.gpus_per_node for each in pools.ranges}
     if len(sizes) > 1 and any(each.num_nodes > 1 for each in pools.ranges):
         told = ", ".join(f"{each.num_nodes} × {each.gpus_per_node}" for each in pools.ranges)
         settings.refuse(f"pools with different numbers of GPUs on a node: {told}")
     return pools
+
+
+def _behind_one_another(
+    trainer: Range, rollout: Range | None, reward: Range | None, node: NodeType
+) -> Pools:
+    """The pools as ranges: on one node if it has room for all, else each begins a node."""
+    given = [each for each in (trainer, rollout, reward) if each is not None]
+    together = sum(each.num_gpus for each in given) <= node.gpus_per_node
+    each_node = 1 if together else max(each.gpus_per_node for each in given)
+    found, free = list[Range | None](), 0
+    for each in (trainer, rollout, reward):
+        first = -(-free // each_node) * each_node
+        found.append(None if each is None else replace(each, first_gpu=first))
+        free = free if each is None else first + each.num_gpus
+    return Pools(found[0] or trainer, found[1], found[2])
 
 
 def _range(settings: Settings, role: str) -> Range | None:

@@ -49,7 +49,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     renamed(overrides, framework)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
     settings.engine = _engine(settings)
-    pools = pools_of(settings)
+    pools = pools_of(settings, node)
     try:
         spec = spec_of(settings, answers, pools, node)
         job = _resolved(settings, spec)

@@ -57,7 +57,7 @@ def algorithm_of(settings: Settings) -> str:
     return name
 
 
-def spec_of(settings: Settings, answers: Answers, pools: Pools, node: NodeType | None) -> JobSpec:
+def spec_of(settings: Settings, answers: Answers, pools: Pools, node: NodeType) -> JobSpec:
     """The spec of a launch; what is missing is asked for, and stands in for itself.
 
     Raises:

@@ -241,6 +241,37 @@ def test_what_verl_accepts_and_goes_wrong_is_a_hazard() -> None:
     assert hazards(found, estimate(found.spec, found.placement)) == []
 
 
+def test_pools_lie_behind_one_another_and_begin_nodes() -> None:
+    apart = {
+        "trainer.v1.trainer_mode": "separate_async",
+        "actor_rollout_ref.hybrid_engine": "False",
+        "trainer.nnodes": "1",
+        f"{ROLLOUT}.nnodes": "1",
+    }
+    for trained, generated, expected in ((4, 4, (4, 1)), (4, 8, (8, 2)), (8, 8, (8, 2))):
+        sizes = {
+            "trainer.n_gpus_per_node": str(trained),
+            f"{ROLLOUT}.n_gpus_per_node": str(generated),
+        }
+        found = read_script(script_of(BASE | apart | sizes))
+        shadow = next(copy for copy in found.placement.copies if copy.kind == "shadow")
+        assert not isinstance(found.spec.cluster, str)
+        assert (shadow.first_gpu, found.spec.cluster.pools[0].num_nodes) == expected
+        assert found.spec.search.staleness == 1
+    several = apart | {"trainer.nnodes": "2", "trainer.n_gpus_per_node": "4"}
+    found_reasons = refused(
+        LaunchFile("launch.sh", script_of(BASE | several | {f"{ROLLOUT}.n_gpus_per_node": "8"}))
+    )
+    assert any("different numbers of GPUs on a node" in each for each in found_reasons)
+
+
+def test_what_does_not_divide_a_ranks_sequences_is_noted() -> None:
+    found = read_script(script_of(BASE | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": "3"}))
+    assert any(
+        "which does not divide the 16 sequences" in each for each in told(found, "contradiction")
+    )
+
+
 CONFIG: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo"},
     "data": {"train_batch_size": 256, "max_prompt_length": 512, "max_response_length": 1024},

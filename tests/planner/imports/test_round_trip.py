@@ -12,7 +12,7 @@ from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.plan.types import Placement
 from automap.planner.planning import estimate
-from tests.helpers.framework_plans import Wanted, plan_of
+from tests.helpers.framework_plans import Wanted, placement_of, plan_of, spec_of
 
 TARGET = "verl@0.9.1"
 FORMS = {
@@ -130,6 +130,25 @@ def test_the_product_of_exported_plans_is_read_back(algorithm: str) -> None:
         same_round_trip(plan)
         done += 1
     assert done >= 10
+
+
+def test_a_part_of_a_node_is_read_back() -> None:
+    wanted = Wanted(num_nodes=1, tensor=2, generation_tensor=2)
+    spec = spec_of(wanted)
+    placed = placement_of(wanted, spec)
+    half = {"data_parallel_size": 2}
+    copies = [
+        copy.model_copy(update={"num_gpus": 4, "layout": copy.layout.model_copy(update=half)})
+        for copy in placed.copies
+    ]
+    calls = [
+        call.model_copy(update={"parallelism": call.parallelism.model_copy(update=half)})
+        if call.parallelism
+        else call
+        for call in placed.calls
+    ]
+    part = placed.model_copy(update={"copies": copies, "calls": calls})
+    same_round_trip(estimate(spec, part))
 
 
 def test_an_export_is_read_without_its_placeholders_but_for_the_models() -> None:

@@ -87,6 +87,7 @@ HANDWRITTEN = (
     'for i in 1 "2 3" x a=b; do start $i; done; case a=b in a=*) start c=d;; esac',
     'f() { local X=$1; start "$X" "$@" $#; }; f a "b c"',
     'f() { start "$@" last; }\nf 1 2; f',
+    'f() { local A=$1; shift; start $A "$@"; shift 2; start "$#" "$@"; }; f 1 "2 3" 4 5',
     'A=(1 2); A=("${A[@]}" 3); start "${A[@]}"',
     'A=(\n  a=1   # one\n  # two\n  \'b=["x","y"]\'\n)\nstart "${A[@]}"',
     'A=abc; start "${A:1}" "${A:0:2}" ${#A}',
