@@ -79,7 +79,7 @@ def _pairs(arch: ModelArchitecture, kind: LayerKind, lengths: FloatArray) -> Flo
     triangle = lengths * lengths / 2.0
     if not window:
         return triangle
-    return triangle - np.square(np.maximum(lengths - window, 0.0)) / 2.0
+    return np.asarray(triangle - np.square(np.maximum(lengths - window, 0.0)) / 2.0)
 
 
 def wrong_flops(subject: Subject) -> Iterator[str]:
