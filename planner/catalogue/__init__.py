@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.catalogue.architecture import RARE_FIELDS as RARE_FIELDS
 from automap.planner.catalogue.architecture import ModelArchitecture as ModelArchitecture
+from automap.planner.catalogue.architecture import layers_by_mixer as layers_by_mixer
 from automap.planner.catalogue.hardware import GpuType as GpuType
 from automap.planner.catalogue.hardware import NodeType as NodeType
 from automap.planner.catalogue.huggingface import load_config as load_config

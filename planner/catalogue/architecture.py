@@ -45,7 +45,7 @@ class ModelArchitecture(LayerSizes):
     def _consistent(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:
             raise FieldValueError(
-                "num_key_value_heads" if self.layer_kinds else "num_attention_heads",
+                "num_attention_heads",
                 f"num_attention_heads={self.num_attention_heads} is not a multiple of "
                 f"num_key_value_heads={self.num_key_value_heads}",
                 remedy="every key-value head serves as many query heads",

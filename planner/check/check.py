@@ -7,6 +7,7 @@ networks.
 """
 
 from automap.planner.check.efficiency import wrong_efficiency
+from automap.planner.check.flops import wrong_flops
 from automap.planner.check.intervals import wrong_intervals
 from automap.planner.check.layers import lost_layers
 from automap.planner.check.layout import broken_layouts
@@ -49,6 +50,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *wrong_prices(subject, prices),
         *wrong_efficiency(subject),
         *lost_layers(subject),
+        *wrong_flops(subject),
         *exceeded_memory(subject),
         *broken_times(schedule),
         *wrong_period(schedule),

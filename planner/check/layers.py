@@ -31,7 +31,7 @@ def kinds_in_order(arch: ModelArchitecture) -> Iterator[LayerKind]:
 def matrix_parameters(arch: ModelArchitecture) -> int:
     """Weights of all matrices: the embedding, the layers, the head."""
     tables = 1 if arch.tied_embeddings else 2
-    layers = sum(_mixer(arch, kind) + _mlp(arch, kind) for kind in kinds_in_order(arch))
+    layers = sum(mixer_weights(arch, kind) + _mlp(arch, kind) for kind in kinds_in_order(arch))
     return tables * arch.vocab_size * arch.hidden_size + layers
 
 
@@ -41,8 +41,8 @@ def cache_bytes(arch: ModelArchitecture, *, tokens: int, element_bytes: int) -> 
     for kind in kinds_in_order(arch):
         mixer = kind.mixer or arch.mixer
         if mixer == "attention":
-            window = _of(kind.sliding_window, arch.sliding_window)
-            window = window or _of(kind.attention_chunk_size, arch.attention_chunk_size)
+            window = own(kind.sliding_window, arch.sliding_window)
+            window = window or own(kind.attention_chunk_size, arch.attention_chunk_size)
             kept = min(tokens, window) if window else tokens
             total += kept * _token_bytes(arch, kind, element_bytes)
         elif mixer == "gated_delta_net" and arch.gated_delta_net:
@@ -60,8 +60,9 @@ def cache_bytes(arch: ModelArchitecture, *, tokens: int, element_bytes: int) -> 
     return total
 
 
-def _of(own: int | None, usual: int) -> int:
-    return usual if own is None else own
+def own(size: int | None, usual: int) -> int:
+    """A size of a kind of layer, or the model's where it has none of its own."""
+    return usual if size is None else size
 
 
 def _token_bytes(arch: ModelArchitecture, kind: LayerKind, element_bytes: int) -> int:
@@ -74,11 +75,11 @@ def _token_bytes(arch: ModelArchitecture, kind: LayerKind, element_bytes: int) -
         return elements * element_bytes
     if arch.key_value_bytes_per_token_per_layer:
         return arch.key_value_bytes_per_token_per_layer * element_bytes // 2
-    heads = _of(kind.num_key_value_heads, arch.num_key_value_heads)
-    return 2 * heads * _of(kind.head_dim, arch.head_dim) * element_bytes
+    heads = own(kind.num_key_value_heads, arch.num_key_value_heads)
+    return 2 * heads * own(kind.head_dim, arch.head_dim) * element_bytes
 
 
-def _mixer(arch: ModelArchitecture, kind: LayerKind) -> int:
+def mixer_weights(arch: ModelArchitecture, kind: LayerKind) -> int:
     """Weights of the matrices that mix tokens in a layer."""
     hidden, mixer = arch.hidden_size, kind.mixer or arch.mixer
     if mixer == "gated_delta_net" and arch.gated_delta_net:
@@ -99,9 +100,9 @@ def _mixer(arch: ModelArchitecture, kind: LayerKind) -> int:
 
 
 def _attention(arch: ModelArchitecture, kind: LayerKind) -> int:
-    width = _of(kind.head_dim, arch.head_dim)
+    width = own(kind.head_dim, arch.head_dim)
     query = arch.num_attention_heads * width
-    key = _of(kind.num_key_value_heads, arch.num_key_value_heads) * width
+    key = own(kind.num_key_value_heads, arch.num_key_value_heads) * width
     shared = arch.shared_key_value if kind.shared_key_value is None else kind.shared_key_value
     queries = 3 * query if arch.attention_output_gate else 2 * query
     return arch.hidden_size * (queries + (key if shared else 2 * key))

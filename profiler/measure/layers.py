@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
-from automap.planner.catalogue import ModelArchitecture
+from automap.planner.catalogue import RARE_FIELDS, ModelArchitecture
 from automap.planner.cost import LAYER_SIZES, Peaks, layer_architecture
 from automap.planner.profiles import Key
 from automap.profiler.machine.devices import Device
@@ -66,7 +66,8 @@ def keys(
 def _is_plain(arch: ModelArchitecture) -> bool:
     """Whether its sizes alone describe a layer of the model."""
     latent = arch.attention_parameters_per_layer or arch.key_value_bytes_per_token_per_layer
-    return arch.gated_mlp and not arch.num_experts and not latent
+    special = latent or RARE_FIELDS & set(arch.model_dump())
+    return arch.gated_mlp and not arch.num_experts and not special
 
 
 def _least_seconds(device: Device, layer: dict[str, int], batch: tuple[int, int]) -> float:

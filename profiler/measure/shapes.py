@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from automap.planner.catalogue import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import (
     BYTES_PER_ELEMENT,
     Peaks,
@@ -124,9 +124,13 @@ def _linears(models: Sequence[ModelArchitecture]) -> list[tuple[int, int]]:
     for arch in models:
         for size in tensor_sizes(arch):
             tensor = np.array([size])
-            linears = [*attention_linears(arch, tensor)]
+            linears = [
+                linear
+                for sizes, _ in layers_by_mixer(arch)
+                for linear in attention_linears(sizes, tensor)
+            ]
             for width in (
-                arch.intermediate_size if arch.num_moe_layers < arch.num_layers else 0,
+                arch.intermediate_size if arch.num_dense_mlp_layers else 0,
                 arch.shared_expert_intermediate_size,
                 arch.moe_intermediate_size,
             ):

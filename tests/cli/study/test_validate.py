@@ -41,7 +41,7 @@ def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
         assert shown in out
     assert "Out of memory: 3 failed as predicted" in out
     assert "recompute not stated" in out
-    assert "gated linear attention is not in the cost model" in out
+    assert "gated linear attention is not" not in out  # the catalogue has the layers
     table_lines = [line for line in out.splitlines() if "%" in line]
     assert max(map(len, table_lines)) <= 80
 

@@ -1,9 +1,16 @@
 """What the check counts layer by layer, beside the catalogue's counts and in plans."""
 
+import numpy as np
 import pytest
 
 from automap.planner import catalogue
+from automap.planner.check import flops
+from automap.planner.check.flops import forward_flops
 from automap.planner.check.layers import cache_bytes, matrix_parameters
+from automap.planner.check.subject import Subject
+from automap.planner.cost.batches import sequence_lengths
+from automap.planner.cost.model_flops import model_flops
+from tests.helpers.cost_model import call, model, workload
 from tests.planner.check.broken_plans import BARRIER_JOB, BARRIER_PLAN, expect, with_call, with_copy
 
 
@@ -23,6 +30,25 @@ def test_a_cache_layer_by_layer() -> None:
     assert cache_bytes(model, tokens=500, element_bytes=2) == token * 62 * 500
 
 
+@pytest.mark.parametrize("name", catalogue.architectures())
+def test_flops_layer_by_layer_are_those_of_the_cost_model(name: str) -> None:
+    spec, scoring = (
+        workload(response_length={"p50": 600, "p90": 6000, "max": 12000}),
+        call("forward"),
+    )
+    one, lengths = model(name), sequence_lengths(spec)
+    each = forward_flops(one.architecture, np.asarray(lengths.points), scalar_head=False)
+    expected = scoring.num_sequences * float(each @ lengths.weights)
+    assert model_flops(one, scoring, spec) == pytest.approx(expected, rel=1e-9)
+
+
+def test_flops_that_are_not_the_layers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flops, "model_flops", lambda *_: 1.0)
+    found = list(flops.wrong_flops(Subject(BARRIER_JOB, BARRIER_PLAN)))
+    assert found
+    assert "has 1.000000e+00 model FLOPs, but layer by layer" in found[0]
+
+
 def test_weights_that_are_too_few_are_named() -> None:
     copy = BARRIER_PLAN.copies[0]
     fewer = copy.bytes_by_kind.model_copy(update={"weights": copy.bytes_by_kind.weights // 2})
@@ -31,6 +57,6 @@ def test_weights_that_are_too_few_are_named() -> None:
 
 
 def test_a_cache_that_is_too_small_is_named() -> None:
-    call = next(call for call in BARRIER_PLAN.calls if call.kind == "generate")
-    plan = with_call(BARRIER_PLAN, call.id, kv_cache_bytes=1 << 20)
+    generate = next(call for call in BARRIER_PLAN.calls if call.kind == "generate")
+    plan = with_call(BARRIER_PLAN, generate.id, kv_cache_bytes=1 << 20)
     expect(BARRIER_JOB, plan, r"call .* has \d+ × \d+ cache bytes, but its longest sequence")
