@@ -1,6 +1,7 @@
 """Which target a job is planned for, and why another one cannot run it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from automap.planner.dataflow.graph import Dataflow
 from automap.planner.errors import SpecError
@@ -8,6 +9,14 @@ from automap.planner.job.job import Model
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import ANY, AUTOMAP, TARGETS
 from automap.planner.targets.target import Target, pools_of_cores
+
+UNKNOWN = replace(
+    ANY,
+    max_out_of_memory_probability=AUTOMAP.max_out_of_memory_probability,
+    simplicity_tolerance=AUTOMAP.simplicity_tolerance,
+)
+"""Stands for the software that somebody will run a plan with, where automap cannot: all that can be
+priced, as for `any`, but with memory to spare, and simple by preference."""
 
 
 def target_of(spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]) -> Target:
@@ -17,9 +26,10 @@ def target_of(spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]) ->
         SpecError: the named target cannot run the job.
     """
     name = spec.search.target
+    if name is None and spec.search.strategy is not None:
+        return ANY
     if name is None:
-        searched = spec.search.strategy is None
-        return AUTOMAP if searched and refusal(AUTOMAP, spec, dataflow, models) is None else ANY
+        return AUTOMAP if refusal(AUTOMAP, spec, dataflow, models) is None else UNKNOWN
     target = TARGETS[name]
     refused = refusal(target, spec, dataflow, models)
     if refused is not None:

@@ -145,8 +145,8 @@ class SearchSpec(SpecModel):
         description="Chance of running out of memory that no searched plan exceeds, by the "
         "interval of its largest peak: 0.05 leaves about a tenth of a GPU's memory to spare; from "
         "0.5 on plans may fill the GPUs by estimate, so 1 leaves nothing to spare. A placement of "
-        "your own may exceed it, and says so. Default: what the target has, 0.05 for automap and "
-        "1 for any",
+        "your own may exceed it, and says so. Default: what the target has, 0.05; 1 where any is "
+        "named, and for strategies",
     )
     simplicity_tolerance: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
@@ -154,8 +154,8 @@ class SearchSpec(SpecModel):
         "0.01 for 1 %: fewer ranges of GPUs, of equal sizes, layouts that models share, fewer "
         "parallel dimensions, powers of two, no shadow, no interleaved pipeline, in this order. "
         "0: always the optimum. It has no effect on robust and fewest_gpus, with an "
-        "optimality_gap, and where a limit ends the search. Default: what the target has, 0.01 for "
-        "automap and 0 for any",
+        "optimality_gap, and where a limit ends the search. Default: what the target has, 0.01; 0 "
+        "where any is named, and for strategies",
     )
     strategy: StrategyName | None = Field(
         default=None,

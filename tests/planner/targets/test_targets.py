@@ -13,7 +13,7 @@ from automap.planner.check.check import violations
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.job.targets import refusal
+from automap.planner.job.targets import UNKNOWN, refusal
 from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeRelation
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
@@ -203,7 +203,7 @@ def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> No
 def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automap(
     changes: dict[str, Any], field: str
 ) -> None:
-    assert job_of(**changes).target is ANY
+    assert job_of(**changes).target is UNKNOWN
     with pytest.raises(SpecError) as error:
         job_of(**changes, search__target="automap")
     assert error.value.field == "search.target"
@@ -245,7 +245,7 @@ def test_what_only_gpus_run_is_refused_where_a_pool_has_cores(
     assert job_of(**changes).target is AUTOMAP
     assert job_of(**CORES).target is AUTOMAP
     job = job_of(**changes, **CORES)
-    assert job.target is ANY
+    assert job.target is UNKNOWN
     refused = refusal(AUTOMAP, job.spec, job.dataflow, job.models)
     assert refused is not None
     assert refused[0] == field
