@@ -73,6 +73,7 @@ HANDWRITTEN = (
     'start "${A:-x y}" ${A:-x y} "${A:-"x y"}" ${A-p} ${A:-"q  r" s}',
     'A=; start "${A:-x}" "${A-x}" "${A:+y}" "${A+y}" $A "$A"',
     "start ${A:=5} $A",
+    "A=a; start ${A:+${A:+''}} ${B:-${B:-'x y' z}}",
     'M=Org/Name-7B; start "${M##*/}" "${M#*/}" "${M%%-*}" "${M%/*}" ${M,,} ${M^^}',
     "A=8; B=3; start $((A*B)) $(( (A+B) / 2 )) $((A%B)) $((-A/B)) $((A>B?1:2)) $((2**5))",
     "A=010; start $((A)) $((0x1f)) $(( $A + 1 ))",
