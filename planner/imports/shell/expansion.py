@@ -148,8 +148,9 @@ class Expander:
 
     def _operand_pieces(self, part: Part, of: Parameter) -> list[Piece]:
         """What stands in an expansion: its text is split as the expansion itself is."""
-        splits = not of.quoted and not part.quoted
-        return [(piece, splits) for piece, _ in self._pieces(part)]
+        if isinstance(part, Text):
+            return [(part.text, not of.quoted and not part.quoted)]
+        return [(piece, splits and not of.quoted) for piece, splits in self._pieces(part)]
 
     def _arithmetic(self, part: Arithmetic) -> str | Unknown:
         expression = self.one(part.expression)

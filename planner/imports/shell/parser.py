@@ -306,6 +306,7 @@ class _Parser:
         raise ShellError("'[[' without ']]'", token.line)
 
     def _simple(self, token: Token) -> Command:
+        begun = self._at
         assignments: list[Assignment] = []
         words: list[Word | Assignment] = []
         while self._at < len(self._tokens):
@@ -321,9 +322,7 @@ class _Parser:
                 assignments.append(value)
             else:
                 words.append(value)
-        if not assignments and not words and self._tokens[self._at - 1] is not token:
-            return Simple((), (), token.line)
-        if not assignments and not words:
+        if self._at == begun:  # an operator that begins no command
             self.expect_end()
         return Simple(tuple(assignments), tuple(words), token.line)
 

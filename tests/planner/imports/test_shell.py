@@ -129,6 +129,8 @@ def test_hostile_scripts_end_soon(name: str) -> None:
         ("start ${A:-b", 1),
         ("A=1\nfi )", 2),
         ("start\n)\n", 2),
+        ("start\n;; start", 2),
+        ("start\n(;;)", 2),
         ("case a in\nb) start\n", 1),
     ],
 )
