@@ -1,3 +1,4 @@
+from .advice_result import AdvisedChange as AdvisedChange
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
 from .result import OpenNodes as OpenNodes
 from .result import Refusal as Refusal
