@@ -31,7 +31,7 @@ MOST_CHANGES = 3
 LEAST_SHARE = 0.01
 """Share of an iteration that a change must save: less is lost among what no estimate knows."""
 NEEDLESS_SHARE = 0.001
-"""Share of an iteration below which the lines of a role are left out of a change."""
+"""Share of an iteration below which a part of a change is left out, all of a role's lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,13 @@ def advise(
     """
     started = time.perf_counter()
     imported = import_launch(files, target, answers)
-    pricer, now = Pricer(files, target, answers), priced(imported)
+    now, pricer = priced(imported), Pricer(files, target, answers)
     plan, unplanned = _best(imported, time_limit_seconds)
     offers = [] if plan is None else offers_of(imported, plan)
     if learning:
         offers += learning_offers(imported)
-    steps = _steps(pricer, now, offers, least_share)
+    least_seconds = 0.0 if learning or plan is None else plan.lower_bound_seconds
+    steps = _steps(pricer, now, offers, least_share, least_seconds)
     last = steps[-1].after if steps else now
     return Advice(
         target=imported.target,
@@ -129,11 +130,15 @@ def _in_place(imported: Imported, time_limit_seconds: float | None) -> Job:
     return replace(job, target=replace(job.target, training=known))
 
 
-def _steps(pricer: Pricer, now: Priced, offers: list[Offer], least_share: float) -> list[Step]:
-    """What to take, the best first, each given those before it."""
+def _steps(
+    pricer: Pricer, now: Priced, offers: list[Offer], least_share: float, least_seconds: float
+) -> list[Step]:
+    """What to take, the best first, each given those before it; none is below `least_seconds`."""
     steps: list[Step] = []
     rest = list(offers)
     while rest and len(steps) < MOST_CHANGES:
+        if not now.reasons and (1 - least_share) * now.seconds < least_seconds:
+            break
         lines = [line for step in steps for line in step.lines]
         step = _best_step(pricer, lines, now, rest, least_share)
         if step is None:
@@ -173,15 +178,15 @@ def _is_worth(now: Priced, after: Priced, least_share: float) -> bool:
 
 
 def _without_needless(pricer: Pricer, lines: list[LineChange], step: Step) -> Step:
-    """The step without the lines of roles that save next to nothing."""
-    roles = {
-        line.name: (offer.group.name, role)
+    """The step without the parts that save next to nothing."""
+    parts = {
+        line.name: (offer.group.name, part)
         for offer in step.offers
-        for line, role in zip(offer.lines, offer.roles, strict=True)
+        for line, part in zip(offer.lines, offer.parts, strict=True)
     }
     allowed = (1 + NEEDLESS_SHARE) * step.after.seconds
-    for part in dict.fromkeys(roles.values()):
-        kept = tuple(line for line in step.lines if roles[line.name] != part)
+    for part in dict.fromkeys(parts.values()):
+        kept = tuple(line for line in step.lines if parts[line.name] != part)
         without = pricer.with_lines([*lines, *kept])
         if kept and without.ranking[:2] <= step.after.ranking[:2] and without.seconds <= allowed:
             step = replace(step, lines=kept, after=without)

@@ -12,6 +12,8 @@ from automap.planner.plan.types import Plan
 
 COUNTS = ("train_micro_batch", "forward_micro_batch", "stated_micro_batch")
 """Decisions that count nothing where micro-batches are numbers of tokens."""
+SEPARATE = ("concurrent_sequences", "engine_sleeps")
+"""Decisions that mean something without the others of their role."""
 ROUNDING = "sums are rounded in another order"
 NOTHING = "nothing"
 
@@ -105,8 +107,8 @@ class Offer:
 
     group: Group
     lines: tuple[LineChange, ...]
-    roles: tuple[str, ...]
-    """Role of each line."""
+    parts: tuple[str, ...]
+    """Of each line the part that it belongs to: what can be left out is a whole part."""
 
 
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
@@ -169,8 +171,11 @@ def _offer(
     decided: Mapping[str, tuple[str, str]],
 ) -> Offer:
     lines = tuple(line_changes(imported, wanted))
-    keys = {key.lstrip("+"): role for key, (_, role) in decided.items()}
-    return Offer(group, lines, tuple(keys[each.name] for each in lines))
+    parts = {
+        key.lstrip("+"): f"{role} {decision}" if decision in SEPARATE else role
+        for key, (decision, role) in decided.items()
+    }
+    return Offer(group, lines, tuple(parts[each.name] for each in lines))
 
 
 def _decisions(described: Framework) -> dict[str, tuple[str, str]]:

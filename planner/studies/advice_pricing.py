@@ -34,10 +34,6 @@ class Priced:
         """All that is wrong with it."""
         return [*self.unfit, *self.hazards]
 
-    def runs(self) -> bool:
-        """Whether nothing is wrong with it."""
-        return not self.reasons
-
 
 @dataclass(slots=True)
 class Pricer:
