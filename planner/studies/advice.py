@@ -151,33 +151,59 @@ def _steps(
 
 def _best_step(
     pricer: Pricer,
-    lines: list[LineChange],
+    taken: list[LineChange],
     now: Priced,
     rest: list[Offer],
     least_share: float,
 ) -> Step | None:
-    """The offer that is worth most; where none is by itself, the best two, or all of them."""
-    for size in sorted({1, min(2, len(rest)), len(rest)}):
-        found = []
-        for offers in combinations(rest, size):
-            added = tuple(line for offer in offers for line in offer.lines)
-            after = pricer.with_lines([*lines, *added])
-            if _is_worth(now, after, least_share):
-                found.append(Step(offers, added, after))
-        if found:
-            best = min(found, key=lambda step: step.after.ranking)
-            return _without_needless(pricer, lines, best)
-    return None
+    """The offer that is worth most; of what does not fit by itself, with another one.
+
+    Two offers count for half of what they save each. Where nothing is found all twos are tried, and
+    all offers at once.
+    """
+    singles = [_tried(pricer, taken, each) for each in combinations(rest, 1)]
+    blocked = [each.offers[0] for each in singles if each.after.faults > now.faults]
+    pairs = [two for two in combinations(rest, 2) if any(each in blocked for each in two)]
+    others = [two for two in combinations(rest, 2) if two not in pairs]
+    paired = [_tried(pricer, taken, each) for each in pairs]
+    steps = _worth(now, [*singles, *paired], least_share)
+    if not steps:
+        more = [_tried(pricer, taken, each) for each in [*others, tuple(rest)]]
+        steps = _worth(now, more, least_share)
+    if not steps:
+        return None
+    return _without_needless(pricer, taken, min(steps, key=lambda step: _score(now, step)))
+
+
+def _worth(now: Priced, steps: list[Step], least_share: float) -> list[Step]:
+    return [step for step in steps if _is_worth(now, step.after, least_share)]
+
+
+def _tried(pricer: Pricer, taken: list[LineChange], offers: tuple[Offer, ...]) -> Step:
+    added = tuple(line for offer in offers for line in offer.lines)
+    return Step(offers, added, pricer.with_lines([*taken, *added]))
+
+
+def _score(now: Priced, step: Step) -> tuple[tuple[bool, int], float, float]:
+    """What is least of the best step: faults, then seconds over offers, or their number."""
+    if now.plan is None:
+        return step.after.faults, len(step.offers), step.after.seconds
+    return step.after.faults, (step.after.seconds - now.seconds) / len(step.offers), 0.0
 
 
 def _is_worth(now: Priced, after: Priced, least_share: float) -> bool:
     """Whether a launch is better by enough: it fits, less is wrong with it, or it is faster."""
-    if after.ranking[:2] != now.ranking[:2]:
-        return after.ranking < now.ranking
-    return after.plan is not None and after.seconds <= (1 - least_share) * now.seconds
+    if after.faults != now.faults:
+        return after.faults < now.faults
+    if after.plan is None or now.plan is None:
+        return False
+    allowed = max(after.allowed_chance, now.plan.out_of_memory_probability or 0.0)
+    if (after.plan.out_of_memory_probability or 0.0) > allowed:
+        return False
+    return after.seconds <= (1 - least_share) * now.seconds
 
 
-def _without_needless(pricer: Pricer, lines: list[LineChange], step: Step) -> Step:
+def _without_needless(pricer: Pricer, taken: list[LineChange], step: Step) -> Step:
     """The step without the parts that save next to nothing."""
     parts = {
         line.name: (offer.group.name, part)
@@ -187,8 +213,8 @@ def _without_needless(pricer: Pricer, lines: list[LineChange], step: Step) -> St
     allowed = (1 + NEEDLESS_SHARE) * step.after.seconds
     for part in dict.fromkeys(parts.values()):
         kept = tuple(line for line in step.lines if parts[line.name] != part)
-        without = pricer.with_lines([*lines, *kept])
-        if kept and without.ranking[:2] <= step.after.ranking[:2] and without.seconds <= allowed:
+        without = pricer.with_lines([*taken, *kept])
+        if kept and without.faults <= step.after.faults and without.seconds <= allowed:
             step = replace(step, lines=kept, after=without)
     return step
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from automap.planner.errors import InfeasibleError, NotImportableError, Reason, SpecError
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate
 
@@ -18,6 +19,8 @@ class Priced:
     """None: it does not fit, or is refused."""
     unfit: list[Reason]
     hazards: list[Reason]
+    allowed_chance: float = 1.0
+    """Chance of running out of memory that a plan of its job may have."""
 
     @property
     def seconds(self) -> float:
@@ -25,9 +28,9 @@ class Priced:
         return float("inf") if self.plan is None else self.plan.iteration_seconds
 
     @property
-    def ranking(self) -> tuple[bool, int, float]:
-        """What to compare by: it fits, then what else is wrong with it, then its seconds."""
-        return self.plan is None, len(self.hazards), self.seconds
+    def faults(self) -> tuple[bool, int]:
+        """How much is wrong with it: it does not fit, and what else there is."""
+        return self.plan is None, len(self.hazards)
 
     @property
     def reasons(self) -> list[Reason]:
@@ -67,4 +70,5 @@ def priced(imported: Imported) -> Priced:
         return Priced(None, error.reasons, [])
     except SpecError as error:
         return Priced(None, [Reason(summary=error.message, remedy=error.remedy or None)], [])
-    return Priced(plan, [], hazards(imported, plan))
+    allowed = resolve(imported.spec).max_out_of_memory_probability
+    return Priced(plan, [], hazards(imported, plan), allowed)
