@@ -108,7 +108,7 @@ class Offer:
     group: Group
     lines: tuple[LineChange, ...]
     parts: tuple[str, ...]
-    """Of each line the part that it belongs to: what can be left out is a whole part."""
+    """The part that each line belongs to: what can be left out is a whole part."""
 
 
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:

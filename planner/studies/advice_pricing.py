@@ -16,7 +16,7 @@ class Priced:
     """A launch with some lines changed."""
 
     plan: Plan | None
-    """None: it does not fit, or is refused."""
+    """What it takes; None: it does not fit, or is refused."""
     unfit: list[Reason]
     hazards: list[Reason]
     allowed_chance: float = 1.0
@@ -24,7 +24,7 @@ class Priced:
 
     @property
     def seconds(self) -> float:
-        """Of an iteration; without end where it does not fit."""
+        """Seconds of an iteration; without end where it does not fit."""
         return float("inf") if self.plan is None else self.plan.iteration_seconds
 
     @property

@@ -19,7 +19,7 @@ class AdvisedChange(ResultModel):
     """Seconds of an iteration that it saves, given the changes before it; None: the launch does not
     fit without it."""
     gain_share: float | None
-    """The same as a share of the iteration before it."""
+    """Share of the iteration before it that it saves; None: likewise."""
     gain_seconds_interval: Interval | None = None
     """80 %; an error of the estimate of a kind of call is taken to be one before and after."""
     iteration_seconds: float
@@ -49,7 +49,7 @@ class Advice(ResultModel):
     line: int
     """Where the job is started."""
     iteration_seconds: float | None
-    """Of the launch as it is; None: it does not fit."""
+    """An iteration of the launch as it is; None: it does not fit."""
     iteration_seconds_interval: Interval | None = None
     unfit: list[Reason]
     """Why the launch as it is does not fit."""
