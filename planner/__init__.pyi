@@ -31,6 +31,8 @@ from .runs.suggestion import suggest as suggest
 from .simulation.report import simulate as simulate
 from .simulation.result import Simulation as Simulation
 from .spec import JobSpec as JobSpec
+from .studies.advice import advise as advise
+from .studies.advice_result import Advice as Advice
 from .studies.infeasibility_report import make_plan_or_explain as make_plan_or_explain
 from .studies.levers import Levers as Levers
 from .studies.levers import levers as levers

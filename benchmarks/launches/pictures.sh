@@ -3,7 +3,7 @@ ENGINE=${1:-vllm}
 python3 -m verl.trainer.main_ppo \
   algorithm.adv_estimator=grpo data.image_key=images \
   data.train_batch_size=512 data.max_prompt_length=1024 data.max_response_length=2048 \
-  actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-7B-Instruct \
+  actor_rollout_ref.model.path=OpenGVLab/InternVL3-8B \
   actor_rollout_ref.actor.ppo_mini_batch_size=128 \
   actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=10 \
   actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=20 \

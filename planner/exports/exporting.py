@@ -1,10 +1,11 @@
 """Say a plan in the words of another framework."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
-from automap.planner.exports.launch import Launch
+from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.exports.verl.refusals import refusals
 from automap.planner.exports.verl.settings import launch_of
 from automap.planner.exports.verl.subject import subject_of
@@ -37,3 +38,17 @@ def export(plan: Plan, target: str) -> Launch:
     described = framework(target)
     need_sound(plan)
     return EXPORTERS[described.name](resolve(plan.spec), plan, described)
+
+
+def settings_of(
+    plan: Plan, target: str, *, token_budgets: frozenset[str] = frozenset()
+) -> list[LaunchSetting]:
+    """The settings of a plan, also of one that the framework could not run as it is.
+
+    Args:
+        plan: A plan of a job that the framework has the algorithm for.
+        target: The framework, `name@version`.
+        token_budgets: Roles whose micro-batches are to be numbers of tokens.
+    """
+    subject = subject_of(resolve(plan.spec), plan, framework(target))
+    return launch_of(replace(subject, token_budgets=token_budgets)).settings

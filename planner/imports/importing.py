@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework
-from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
 from automap.planner.imports.verl.hazards import hazards_of
 from automap.planner.imports.verl.reading import read as read_verl
+from automap.planner.imports.verl.rewriting import lines_to
 from automap.planner.plan.types import Plan
 
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {
@@ -40,3 +42,8 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
 def hazards(imported: Imported, plan: Plan) -> list[Reason]:
     """What is wrong with a launch although its framework may accept it; `plan` is its price."""
     return hazards_of(imported, plan, framework(imported.target))
+
+
+def line_changes(imported: Imported, wanted: Sequence[LaunchSetting]) -> list[LineChange]:
+    """The lines of a launch to change, so that its framework reads these settings."""
+    return lines_to(imported, wanted, framework(imported.target))

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.plan.types import Bytes, Placement, ResultModel
@@ -84,3 +86,24 @@ class Imported(ResultModel):
     """Key-value cache on each GPU of an engine; the placement's is what its sequences can use."""
     settings: list[ImportedSetting]
     remarks: list[Remark]
+    values: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Key → what the framework reads for it, given or left out, without the sign of an added key.
+    Not part of the JSON."""
+
+
+class LineChange(ResultModel):
+    """A setting of a launch, and what it is to be instead."""
+
+    key: str
+    """With a + before it where the framework's own files have no such key, and it is added."""
+    before: str | None
+    """How it is written; None: it is not there, and is to be added."""
+    after: str
+    file: str = ""
+    line: int = 0
+    """Where it is written; 0: it is not there, or was given beside the files."""
+
+    @property
+    def name(self) -> str:
+        """The key without the sign of one that is added."""
+        return self.key.lstrip("+")

@@ -147,6 +147,16 @@ def import_(given: plans.ImportArguments) -> None:
     run_import(given)
 
 
+def advise(given: plans.AdviseArguments) -> None:
+    """Say which lines of a launch to change: at most three changes, those that are worth most.
+
+    First what does not fit, fails or has no effect. Files are read as text, as by automap import.
+    """
+    from automap.service.cli.study.advise import run_advise
+
+    run_advise(given)
+
+
 def run(given: runs.RunArguments) -> None:
     """Run a plan here, without the service, and show what its calls take beside the prediction.
 
@@ -260,6 +270,7 @@ COMMANDS = (
     simulate,
     export,
     import_,
+    advise,
     run,
     submit,
     jobs,

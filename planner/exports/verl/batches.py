@@ -31,7 +31,7 @@ def micro_batches(subject: Subject, copy: CopyPlan) -> Batches:
     """The micro-batches of a role, by number of sequences where these divide a rank's share."""
     train, forward = (subject.call(copy.role, kind) for kind in ("train", "forward"))
     return Batches(
-        dynamic=not _divide(subject, copy, train, forward),
+        dynamic=copy.role in subject.token_budgets or not _divide(subject, copy, train, forward),
         train_sequences=train.micro_batch_size if train else None,
         forward_sequences=forward.micro_batch_size if forward else None,
         train_tokens=_tokens(subject, copy, train),

@@ -30,6 +30,8 @@ class Subject:
     framework: Framework
     homes: dict[str, CopyPlan]
     shadows: tuple[CopyPlan, ...]
+    token_budgets: frozenset[str] = frozenset()
+    """Roles that compute so many tokens at once even where a number of sequences would do."""
 
     @property
     def actor(self) -> CopyPlan:

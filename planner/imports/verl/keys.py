@@ -8,6 +8,7 @@ from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import ImportedSetting
 from automap.planner.imports.verl.overrides import Given, Overrides
 from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.verl.values import Value
 
 OF_ENGINE = {"megatron": (".megatron.",), "fsdp": (".fsdp_config.", ".fsdp.")}
 """Kind of engine → what keys of it alone have in their names."""
@@ -43,6 +44,20 @@ def classify(settings: Settings) -> list[ImportedSetting]:
             )
         )
     return found
+
+
+def values_of(settings: Settings) -> dict[str, Value]:
+    """What verl reads for every key that is described, and has a value where it is left out.
+
+    Call it last: what it finds missing counts no more.
+    """
+    settings = replace(settings, reasons=[], remarks=[], decides={})
+    return {
+        settings.key(each.decision, role): settings.value(each.decision, role)
+        for each in settings.framework.settings
+        for role in each.keys
+        if each.engine in (None, settings.engine)
+    }
 
 
 def _remark(settings: Settings, given: Given) -> None:

@@ -13,7 +13,7 @@ from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter, Started
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
-from automap.planner.imports.verl.keys import classify, renamed
+from automap.planner.imports.verl.keys import classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
     Given,
     Overrides,
@@ -45,6 +45,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
+    renamed(overrides, framework)
     _take(answers.values, overrides)
     renamed(overrides, framework)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
@@ -71,6 +72,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         cache_bytes=cache,
         settings=classified,
         remarks=[*overrides.remarks, *settings.remarks],
+        values=values_of(settings),
     )
 
 

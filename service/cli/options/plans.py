@@ -21,6 +21,14 @@ from automap.service.cli.options.shared import (
 )
 from automap.service.cli.terminal.usage import SEARCH_SECONDS, SECONDS, SHARE
 
+LaunchFilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...",
+        help="The script that starts it, and what it reads: scripts, YAML. - reads a script.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class ExamplesArguments:
@@ -183,19 +191,9 @@ class ExportArguments:
 
 
 @dataclass(frozen=True)
-class ImportArguments:
-    target: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1.")
-    ]
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="The script that starts it, and what it reads: scripts, YAML. - reads a script.",
-        ),
-    ]
-    where: Where
-    show: Show
+class LaunchAnswers:
+    """What no launch says, or one leaves open."""
+
     gpu: Annotated[
         str, typer.Option(metavar="NAME", help="GPU type that it runs on; automap gpus.")
     ]
@@ -232,6 +230,17 @@ class ImportArguments:
     job: Annotated[
         int | None, typer.Option(min=1, help="Which job, where the files start several.")
     ] = None
+
+
+@dataclass(frozen=True)
+class ImportArguments:
+    target: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1.")
+    ]
+    files: LaunchFilesArgument
+    where: Where
+    show: Show
+    said: LaunchAnswers
     out: Annotated[
         str | None,
         typer.Option(
@@ -239,6 +248,31 @@ class ImportArguments:
         ),
     ] = None
     details: DetailsOption = False
+
+
+@dataclass(frozen=True)
+class AdviseArguments:
+    files: LaunchFilesArgument
+    show: Show
+    said: LaunchAnswers
+    target: str = option(
+        "What the launch is for; `automap targets` lists them.",
+        metavar="NAME@VERSION",
+        default="verl@0.9.1",
+    )
+    allow_learning_changes: bool = flag(
+        "Also offer what changes what is learned: optimizer steps, epochs, staleness, 8-bit "
+        "rollouts."
+    )
+    at_least: float = option(
+        "Share of an iteration that a change must save.",
+        parser=SHARE,
+        metavar="SHARE",
+        default=0.01,
+    )
+    search_seconds: float | None = option(
+        "Limit of the search; default: as for a plan.", parser=SEARCH_SECONDS, metavar="SECONDS"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """`automap import`: the launch of another framework as a job and a placement, and what it costs."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +21,7 @@ from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import error_lines, read_document
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.inputs.metric_logs import read_log
-from automap.service.cli.options.plans import ImportArguments
+from automap.service.cli.options.plans import ImportArguments, LaunchAnswers
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.plan.view import print_plan
@@ -69,25 +70,33 @@ def run_import(given: ImportArguments) -> None:
 
 def _imported(given: ImportArguments) -> Imported:
     files = read_launch(given.files)
-    answers = _answers(given)
-    with naming_options({"target": "NAME@VERSION", "gpu": "--gpu"}):
+    answers = answers_of(given.said, given.target)
+    with reporting_launch(given.files, target="NAME@VERSION"):
+        return import_launch(files, given.target, answers)
+
+
+@contextmanager
+def reporting_launch(files: Iterable[str], *, target: str) -> Iterator[None]:
+    """What is wrong with a launch or with what is said of it, in the words of the command line."""
+    with naming_options({"target": target, "gpu": "--gpu"}):
         try:
-            return import_launch(files, given.target, answers)
+            yield
         except NotImportableError as error:
-            names = ", ".join(given.files)
-            raise BadInputError(f"{names}: not imported", _reasons(error.reasons)) from None
+            refusal = f"{', '.join(files)}: not imported"
+            raise BadInputError(refusal, in_words(error.reasons)) from None
 
 
-def _reasons(reasons: Iterable[Reason]) -> list[str]:
+def in_words(reasons: Iterable[Reason]) -> list[str]:
+    """Reasons as lines, each with its remedy."""
     return [
         f"{reason.summary} ({reason.remedy})" if reason.remedy else reason.summary
         for reason in reasons
     ]
 
 
-def _answers(given: ImportArguments) -> Answers:
+def answers_of(given: LaunchAnswers, target: str) -> Answers:
     """What the user says beside the files."""
-    logged = _logged(given)
+    logged = _logged(given, target)
     return Answers(
         gpu=given.gpu,
         values=dict(_pair("--set", each) for each in given.set or []),
@@ -98,7 +107,7 @@ def _answers(given: ImportArguments) -> Answers:
     )
 
 
-def _models(given: ImportArguments) -> Iterable[tuple[str, str]]:
+def _models(given: LaunchAnswers) -> Iterable[tuple[str, str]]:
     return (_pair("--model", each) for each in given.model or [])
 
 
@@ -163,11 +172,11 @@ def _number(option: str, given: str) -> tuple[str, float | int]:
     return name, int(number) if name == "max" and number.is_integer() else number
 
 
-def _logged(given: ImportArguments) -> dict[str, LengthSpec]:
+def _logged(given: LaunchAnswers, target: str) -> dict[str, LengthSpec]:
     """Mean lengths from the framework's own log."""
     if given.log is None:
         return {}
-    name = given.target.partition("@")[0]
+    name = target.partition("@")[0]
     if name not in get_args(FormatName):
         raise BadInputError(f"--log: no log of {name} is read")
     with naming_options({given.log: given.log}):
@@ -195,10 +204,11 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
     if given.show.quiet:
         return
     for kind, heading in SECTIONS.items():
-        _show_remarks([each for each in imported.remarks if each.kind == kind], heading, out)
+        show_remarks([each for each in imported.remarks if each.kind == kind], heading, out)
 
 
-def _show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
+def show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
+    """Remarks of one kind below their heading; nothing where there is none."""
     if remarks:
         out.print(Text(f"\n{heading}", style="bold"))
     for each in remarks:
@@ -210,7 +220,7 @@ def _show_plan(plan: Plan, found: list[Reason], given: ImportArguments) -> None:
     out = console.stdout_console()
     if found:
         out.print(Text("\nfails, or runs otherwise than it says", style="bold yellow"))
-    for line in _reasons(found):
+    for line in in_words(found):
         out.print(Text(f"  {line}"), soft_wrap=True)
     if given.show.quiet:
         out.print(headline(plan), soft_wrap=True)

@@ -1,0 +1,53 @@
+"""Which lines of a verl launch to change, so that it says what an export would."""
+
+from collections.abc import Mapping, Sequence
+
+from automap.planner.exports.launch import LaunchSetting
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.launch import Imported, LineChange
+from automap.planner.imports.verl.values import Value, read_value
+
+
+def lines_to(
+    imported: Imported, wanted: Sequence[LaunchSetting], framework: Framework
+) -> list[LineChange]:
+    """The lines that make a launch read these settings; none for those that it reads already.
+
+    A key that takes the value of another one comes after it, and needs a line only where it is
+    to differ from that.
+    """
+    written = {each.key: each for each in imported.settings}
+    follows = {
+        each.keys[role].lstrip("+"): key
+        for each in framework.settings
+        for role, key in each.follows.items()
+    }
+    found: dict[str, LineChange] = {}
+    for setting in sorted(wanted, key=lambda each: each.key.lstrip("+") in follows):
+        name = setting.key.lstrip("+")
+        if _reads(name, found, imported, follows) == read_value(setting.value):
+            continue
+        at = written.get(name)
+        found[name] = LineChange(
+            key=setting.key if at is None else name,
+            before=None if at is None else at.value,
+            after=setting.value,
+            file="" if at is None else at.file,
+            line=0 if at is None else at.line,
+        )
+    return list(found.values())
+
+
+def _reads(
+    name: str,
+    changed: Mapping[str, LineChange],
+    imported: Imported,
+    follows: Mapping[str, str],
+) -> Value:
+    """What verl reads for a key once the lines are changed."""
+    if name in changed:
+        return read_value(changed[name].after)
+    if name in follows and all(each.key != name for each in imported.settings):
+        return _reads(follows[name], changed, imported, follows)
+    found: Value = imported.values.get(name)
+    return found

@@ -1,0 +1,211 @@
+"""What could change in a launch: groups of decisions that belong together, as a plan has them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from automap.planner.exports.exporting import settings_of
+from automap.planner.exports.launch import LaunchSetting
+from automap.planner.frameworks.description import JOB, Framework, framework
+from automap.planner.imports.importing import line_changes
+from automap.planner.imports.launch import Imported, LineChange
+from automap.planner.plan.types import Plan
+
+COUNTS = ("train_micro_batch", "forward_micro_batch", "stated_micro_batch")
+"""Decisions that count nothing where micro-batches are numbers of tokens."""
+SEPARATE = ("concurrent_sequences", "engine_sleeps")
+"""Decisions that mean something without the others of their role."""
+ROUNDING = "sums are rounded in another order"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Decisions that change together."""
+
+    name: str
+    decisions: tuple[str, ...]
+    numerics: str = NOTHING
+    """What a change of them does to results."""
+    learning: bool = False
+
+
+GROUPS = (
+    Group(
+        "engine sizes",
+        (
+            "engine_tensor_parallel_size",
+            "engine_data_parallel_size",
+            "engine_expert_parallel_size",
+        ),
+        ROUNDING,
+    ),
+    Group(
+        "cache and concurrent sequences",
+        ("cache_bytes", "memory_share", "concurrent_sequences", "engine_sleeps"),
+    ),
+    Group(
+        "training layout and micro-batches",
+        (
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "virtual_pipeline_parallel_size",
+            "first_stage_layers",
+            "last_stage_layers",
+            "context_parallel_size",
+            "expert_parallel_size",
+            "expert_tensor_parallel_size",
+            "dynamic_batches",
+            *COUNTS,
+            "train_tokens",
+            "forward_tokens",
+        ),
+        ROUNDING,
+    ),
+    Group(
+        "sharding and offload",
+        (
+            "sharded_optimizer",
+            "sharding_group",
+            "reshard_after_forward",
+            "offload_weights",
+            "offload_optimizer",
+        ),
+    ),
+    Group(
+        "recomputation",
+        ("recompute", "recompute_modules", "recompute_method", "recompute_layers"),
+    ),
+)
+"""What a plan decides on given GPUs."""
+LEARNING = (
+    Group(
+        "one optimizer step per iteration",
+        ("mini_batch", "syncs"),
+        "larger and fewer optimizer steps",
+        learning=True,
+    ),
+    Group("one epoch", ("epochs",), "every response is trained on once", learning=True),
+    Group(
+        "one batch more of staleness",
+        ("staleness", "version_span"),
+        "responses are of older weights",
+        learning=True,
+    ),
+    Group(
+        "8-bit rollouts",
+        ("rollout_precision",),
+        "responses are of weights with 8 bits",
+        learning=True,
+    ),
+)
+"""What changes what is learned, or from what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A group and the lines that make the launch say it as the plan does."""
+
+    group: Group
+    lines: tuple[LineChange, ...]
+    parts: tuple[str, ...]
+    """The part that each line belongs to: what can be left out is a whole part."""
+
+
+def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
+    """Every group that the plan decides otherwise than the launch."""
+    described = framework(imported.target)
+    decided = _decisions(described)
+    budgets = frozenset(
+        role
+        for (decision, role), values in _values(imported, described).items()
+        if decision == "dynamic_batches" and any(values)
+    )
+    settings = settings_of(plan, imported.target, token_budgets=budgets)
+    by_name = {each.key: each.value for each in settings}
+    found = []
+    for group in GROUPS:
+        wanted = [
+            each
+            for each in settings
+            if decided[each.key][0] in group.decisions
+            and not _counts_nothing(each, decided, by_name)
+        ]
+        found.append(_offer(imported, group, wanted, decided))
+    return [each for each in found if each.lines]
+
+
+def learning_offers(imported: Imported) -> list[Offer]:
+    """What would change what is learned; each of these is cheaper, as far as it runs."""
+    described = framework(imported.target)
+    decided = _decisions(described)
+    found = [
+        _offer(imported, group, list(wanted), decided)
+        for group, wanted in zip(LEARNING, _learning(imported, described), strict=True)
+    ]
+    return [each for each in found if each.lines]
+
+
+def _learning(imported: Imported, described: Framework) -> Iterator[Sequence[LaunchSetting]]:
+    """The settings of each group of LEARNING."""
+    workload, staleness = imported.spec.workload, imported.spec.search.staleness
+    apart = any(copy.kind == "shadow" for copy in imported.placement.copies)
+    roles = [role for role in ("actor", "critic") if role in imported.spec.models]
+    prompts = str(workload.prompts_per_iteration)
+    mini = [_setting(described, "mini_batch", role, prompts) for role in roles]
+    yield [*mini, *([_setting(described, "syncs", JOB, "1")] if apart else [])]
+    yield [_setting(described, "epochs", role, "1") for role in roles]
+    older = {"staleness": staleness + 1, "version_span": staleness + 2}
+    yield [_setting(described, name, JOB, str(n)) for name, n in older.items()] if apart else []
+    yield [_setting(described, "rollout_precision", "rollout", "fp8")]
+
+
+def _setting(described: Framework, decision: str, role: str, value: str) -> LaunchSetting:
+    key = described.setting(decision, role=role).keys[role]
+    return LaunchSetting(key=key, value=value, because="")
+
+
+def _offer(
+    imported: Imported,
+    group: Group,
+    wanted: Sequence[LaunchSetting],
+    decided: Mapping[str, tuple[str, str]],
+) -> Offer:
+    lines = tuple(line_changes(imported, wanted))
+    parts = {
+        key.lstrip("+"): f"{role} {decision}" if decision in SEPARATE else role
+        for key, (decision, role) in decided.items()
+    }
+    return Offer(group, lines, tuple(parts[each.name] for each in lines))
+
+
+def _decisions(described: Framework) -> dict[str, tuple[str, str]]:
+    """Key → (decision, role)."""
+    return {
+        key: (setting.decision, role)
+        for setting in described.settings
+        for role, key in setting.keys.items()
+    }
+
+
+def _values(imported: Imported, described: Framework) -> dict[tuple[str, str], list[object]]:
+    """(decision, role) → what the launch has for it; under its engine it is one value."""
+    found: dict[tuple[str, str], list[object]] = {}
+    for key, named in _decisions(described).items():
+        name = key.lstrip("+")
+        if name in imported.values:
+            found.setdefault(named, []).append(imported.values[name])
+    return found
+
+
+def _counts_nothing(
+    setting: LaunchSetting, decided: Mapping[str, tuple[str, str]], values: Mapping[str, str]
+) -> bool:
+    """Whether it is a number of sequences where numbers of tokens count."""
+    decision, role = decided[setting.key]
+    if decision not in COUNTS:
+        return False
+    return any(
+        values[key] == "True"
+        for key in values
+        if key in decided and decided[key] == ("dynamic_batches", role)
+    )

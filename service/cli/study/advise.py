@@ -1,0 +1,146 @@
+"""`automap advise`: which lines of a launch to change, and what that is worth."""
+
+from rich.console import Console
+from rich.text import Text
+
+from automap.planner import Advice, advise
+from automap.planner.errors import Reason
+from automap.planner.imports import LineChange
+from automap.planner.studies import AdvisedChange
+from automap.service.cli.inputs.launches import read_launch
+from automap.service.cli.options.plans import AdviseArguments
+from automap.service.cli.plan.inputs import working
+from automap.service.cli.study.import_launch import (
+    answers_of,
+    in_words,
+    reporting_launch,
+    show_remarks,
+)
+from automap.service.cli.terminal import console, formats
+
+SHOWN = {
+    "contradiction": "contradicts itself",
+    "without effect": "without effect",
+    "replaced": "of an earlier version",
+    "unknown key": "unknown keys",
+}
+"""Kind of remark → its heading; what else there is to know of a launch, automap import says."""
+
+
+def run_advise(given: AdviseArguments) -> None:
+    """Read a launch, plan its job, and show what is worth changing."""
+    files = read_launch(given.files)
+    answers = answers_of(given.said, given.target)
+    with (
+        reporting_launch(given.files, target="--target"),
+        working("Planning it inside its framework", given.show),
+    ):
+        advice = advise(
+            files,
+            given.target,
+            answers,
+            learning=given.allow_learning_changes,
+            least_share=given.at_least,
+            time_limit_seconds=given.search_seconds,
+        )
+    if given.show.json:
+        console.write_json(advice.model_dump_json(indent=2, by_alias=True))
+        return
+    out = console.stdout_console()
+    if not given.show.quiet:
+        _show_launch(advice, out)
+        for number, change in enumerate(advice.changes, 1):
+            _show_change(number, change, out)
+        out.print()
+    out.print(Text(_summary(advice), style="bold"), soft_wrap=True)
+
+
+def _show_launch(advice: Advice, out: Console) -> None:
+    """The launch as it is: what is wrong with it first, then its seconds."""
+    where = f"{formats.printable(advice.file)} line {advice.line}"
+    if advice.unfit:
+        _show_reasons(f"{where}: does not fit", advice.unfit, out)
+    if advice.hazards:
+        _show_reasons(f"{where}: fails, or runs otherwise than it says", advice.hazards, out)
+    for kind, heading in SHOWN.items():
+        show_remarks([each for each in advice.remarks if each.kind == kind], heading, out)
+    if advice.iteration_seconds is not None:
+        took = formats.interval(advice.iteration_seconds, advice.iteration_seconds_interval)
+        out.print(Text(f"{where}: {took} per iteration"), soft_wrap=True)
+
+
+def _show_reasons(heading: str, reasons: list[Reason], out: Console) -> None:
+    out.print(Text(heading, style="bold yellow"), soft_wrap=True)
+    for line in in_words(reasons):
+        out.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
+
+
+def _show_change(number: int, change: AdvisedChange, out: Console) -> None:
+    heading = f"\n{number}. {', with '.join(change.what)}: {_gain(change)}"
+    out.print(Text(heading, style="bold"), soft_wrap=True)
+    for line in change.lines:
+        out.print(Text(f"  {formats.printable(_line(line))}"), soft_wrap=True)
+    out.print(Text(f"  {_alone(change)}", style="dim"), soft_wrap=True)
+    out.print(Text(f"  {_risk(change)}", style="dim"), soft_wrap=True)
+
+
+def _gain(change: AdvisedChange) -> str:
+    if change.gain_seconds is None or change.gain_share is None:
+        return f"with it it fits, {formats.seconds(change.iteration_seconds)} s per iteration"
+    verb = "saves" if change.gain_seconds >= 0 else "costs"
+    gain = abs(change.gain_seconds)
+    share = f"{100 * abs(change.gain_share):.1f} %"
+    bounds = change.gain_seconds_interval
+    if bounds is None or change.gain_seconds < 0:
+        return f"{verb} {formats.seconds(gain)} s, {share}"
+    return f"{verb} {formats.interval(gain, bounds)}, {share}"
+
+
+def _line(line: LineChange) -> str:
+    """The line to change, or to add, as it is written."""
+    if line.before is None:
+        return f"add: {line.key}={line.after}"
+    where = f"{line.file}:{line.line}" if line.line else line.file
+    return f"{where}: {line.key}={line.before} -> {line.key}={line.after}"
+
+
+def _alone(change: AdvisedChange) -> str:
+    if change.needs:
+        return f"does not fit alone: it needs {' and '.join(change.needs)}"
+    if change.alone_reasons:
+        return f"alone: {formats.printable('; '.join(in_words(change.alone_reasons)))}"
+    if change.alone_gain_seconds is None:
+        return "alone it is enough"
+    return f"alone {change.alone_gain_seconds:+.3g} s saved"
+
+
+def _risk(change: AdvisedChange) -> str:
+    parts = [f"{formats.gib(change.memory_left_bytes)} GiB left on the fullest GPU"]
+    if change.out_of_memory_probability is not None:
+        chance = formats.chance(change.out_of_memory_probability)
+        parts.append(f"chance of running out of memory {chance}")
+    changed = "changes what is learned" if change.changes_learning else "changes of results"
+    return f"{', '.join(parts)}; {changed}: {change.numerics}"
+
+
+def _summary(advice: Advice) -> str:
+    """All changes together, or that none is worth it, beside the best that there is."""
+    best = ""
+    if advice.best_seconds is not None:
+        proven = "proven" if advice.proven else "not proven"
+        best = (
+            f"; the best plan on these GPUs takes {formats.seconds(advice.best_seconds)} s, "
+            f"{proven}"
+        )
+    if advice.unplanned:
+        best = f"; no plan to compare with: {advice.unplanned}"
+    now, then = advice.iteration_seconds, advice.together_seconds
+    if then is None:
+        return f"no change was found with which it fits{best}"
+    if not advice.changes or now is None:
+        least = f"{100 * advice.least_share:g} %"
+        told = f"nothing is worth it: no change saves {least} of {formats.seconds(then)} s"
+        return f"{told}{best}" if now is not None else f"together {formats.seconds(then)} s{best}"
+    gain = formats.interval(now - then, advice.together_gain_interval)
+    share = f"{100 * (1 - then / now):.1f} %"
+    return f"together {formats.seconds(then)} s: {gain} less, {share}{best}"

@@ -1,0 +1,74 @@
+"""`automap advise`: what it prints, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ROOT, call
+
+GRPO = ROOT / "benchmarks" / "launches" / "grpo-7b.sh"
+GIVEN = ("--gpu", "h100", "--lengths", "mean=300", "--prompt-lengths", "mean=120")
+
+
+def test_advice_is_lines_to_change_with_what_they_are_worth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = call(capsys, "advise", str(GRPO), *GIVEN)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{GRPO} line 3: ")
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    assert f"{GRPO}:24: {key}=2 -> {key}=1" in out
+    assert "add: actor_rollout_ref.rollout.max_num_seqs=" in out
+    assert "1. cache and concurrent sequences: saves " in out
+    assert "chance of running out of memory" in out
+    assert out.splitlines()[-1].startswith("together ")
+    code, brief, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--quiet")
+    assert brief == out.splitlines()[-1] + "\n"
+
+
+def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--json", "--at-least", "0.06")
+    found = json.loads(out)
+    assert code == 0
+    assert found["schema_version"] == 1
+    assert found["target"] == "verl@0.9.1"
+    assert found["least_share"] == 0.06
+    assert all(change["gain_share"] >= 0.06 for change in found["changes"])
+    lines = [line for change in found["changes"] for line in change["lines"]]
+    assert {"key", "before", "after", "file", "line"} == set(lines[0])
+
+
+def test_what_does_not_fit_comes_first_and_no_effect_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = GRPO.read_text(encoding="utf-8")
+    for old, new in (
+        ("ppo_micro_batch_size_per_gpu=32", "ppo_micro_batch_size_per_gpu=256"),
+        ("enable_gradient_checkpointing=True", "enable_gradient_checkpointing=False"),
+        ("ref.fsdp_config.param_offload=True", "ref.fsdp_config.param_offload=False"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    launch = tmp_path / "launch.sh"
+    launch.write_text(text, encoding="utf-8")
+    code, out, _ = call(capsys, "advise", str(launch), *GIVEN)
+    assert code == 0
+    first, second = out.splitlines()[:2]
+    assert first == f"{launch} line 3: does not fit"
+    assert second.startswith("  actor.train")
+    assert "GiB" in second
+    assert "ref.fsdp_config.param_offload has no effect" in out
+    assert "with it it fits" in out
+
+
+def test_what_is_missing_or_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "advise", str(GRPO), "--gpu", "h100")
+    assert (code, out) == (2, "")
+    assert "--lengths mean=" in err
+    code, out, err = call(capsys, "advise", str(GRPO), *GIVEN, "--target", "verl@9")
+    assert (code, out) == (2, "")
+    assert "--target" in err
+    assert "verl@0.9.1" in err
+    code, out, err = call(capsys, "advise", "no-such-file.sh", *GIVEN)
+    assert (code, out) == (2, "")
