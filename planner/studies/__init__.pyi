@@ -1,6 +1,6 @@
+from .advice_result import AdvisedChange as AdvisedChange
 from .levers import Lever as Lever
 from .levers import Levers as Levers
-from .advice_result import AdvisedChange as AdvisedChange
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
 from .result import OpenNodes as OpenNodes
 from .result import Refusal as Refusal
