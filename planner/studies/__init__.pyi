@@ -1,4 +1,5 @@
 from .advice_result import AdvisedChange as AdvisedChange
+from .advice_result import GainInterval as GainInterval
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
 from .result import OpenNodes as OpenNodes
 from .result import Refusal as Refusal
