@@ -237,7 +237,7 @@ def _changes(pricer: Pricer, launch: Priced, steps: list[Step]) -> list[AdvisedC
                 gain_seconds_interval=_gain_interval(before, after),
                 iteration_seconds=after.seconds,
                 alone_gain_seconds=launch.seconds - alone.seconds if has_both else None,
-                alone_reasons=alone.reasons,
+                alone_reasons=[each for each in alone.reasons if each not in launch.reasons],
                 needs=_needs(pricer, steps[:number], step),
                 memory_left_bytes=_memory_left(after.plan),
                 out_of_memory_probability=after.plan.out_of_memory_probability,
