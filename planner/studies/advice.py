@@ -145,7 +145,8 @@ def _steps(
             break
         steps.append(step)
         now = step.after
-        rest = [each for each in rest if each not in step.offers]
+        left = [each.without(step.lines) for each in step.offers]
+        rest = [each for each in [*rest, *left] if each.lines and each not in step.offers]
     return steps
 
 

@@ -110,6 +110,15 @@ class Offer:
     parts: tuple[str, ...]
     """The part that each line belongs to: what can be left out is a whole part."""
 
+    def without(self, taken: Sequence[LineChange]) -> "Offer":
+        """What is left of it: parts that saved nothing may make room for another offer."""
+        left = [
+            (line, part)
+            for line, part in zip(self.lines, self.parts, strict=True)
+            if line not in taken
+        ]
+        return Offer(self.group, tuple(line for line, _ in left), tuple(part for _, part in left))
+
 
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     """Every group that the plan decides otherwise than the launch."""
