@@ -126,8 +126,8 @@ def _interval(low: float, high: float) -> Interval:
     return Interval(low=low, high=high)
 
 
-def difference_interval(one: Plan, other: Plan) -> Interval:
-    """Seconds of an iteration by which the first of two plans of a job takes longer, 80 %.
+def difference_bounds(one: Plan, other: Plan) -> tuple[float, float]:
+    """Least and most seconds by which an iteration of the first of two plans is longer, 80 %.
 
     Generation, training with scoring, and what moves weights have an error each, which is the same
     in both plans; how these go together is not known, so every combination counts.
@@ -135,7 +135,7 @@ def difference_interval(one: Plan, other: Plan) -> Interval:
     sides = list(product(("low", "high"), repeat=3))
     ends = [_ends(one, sides), _ends(other, sides)]
     gains = [before - after for before, after in zip(*ends, strict=True)]
-    return _interval(min(gains), max(gains))
+    return min(gains), max(gains)
 
 
 def _ends(plan: Plan, sides: list[tuple[str, ...]]) -> list[float]:

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture, layer_groups
+from automap.planner.catalogue.layer_sizes import LayerSizes
 from automap.planner.layout import IntArray, layers_per_stage
 
 
@@ -13,8 +14,8 @@ def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> l
 
     Stages are cut as `layers_per_stage` has them. Leading dense layers of a mixture of experts
     fill the first stage; other stages are taken as all experts. Layers of several kinds lie where
-    the pattern has them, and the middle stage is the one with most parameters. Without a middle
-    stage it is the last.
+    the pattern has them, and the middle stage is the one with most parameters, of equals that with
+    most layers of full attention. Without a middle stage it is the last.
     """
     if not len(pipeline_parallel_size):
         return [np.zeros((3, 0), dtype=np.int64) for _ in layer_groups(arch)]
@@ -36,9 +37,16 @@ def _contents(arch: ModelArchitecture, stages: int) -> IntArray:
     ends = np.concatenate([[0], np.cumsum(cut)])
     inside = np.diff(np.cumsum(present, axis=1)[:, ends], axis=1)
     weights = np.array([group.sizes.layer_parameters(group.mlp) for group in groups])
+    full = np.array([_attends_fully(group.sizes) for group in groups], dtype=np.int64)
     middle = inside[:, 1:-1] if stages > 2 else inside[:, -1:]
-    fullest = middle[:, int(np.argmax(weights @ middle))]
+    # Layers with a window weigh as much as those without, and take less time.
+    fullest = middle[:, int(np.lexsort((full @ middle, weights @ middle))[-1])]
     return np.stack([inside[:, 0], fullest, inside[:, -1]], axis=1)
+
+
+def _attends_fully(sizes: LayerSizes) -> bool:
+    windowed = sizes.sliding_window or sizes.attention_chunk_size
+    return sizes.mixer == "attention" and not windowed
 
 
 def _uniform(arch: ModelArchitecture, lengths: tuple[int, int, int]) -> IntArray:

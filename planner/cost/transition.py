@@ -17,7 +17,7 @@ from automap.planner.job.job import Model
 from automap.planner.layout import BoolArray, FloatArray, GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
 
-POWERS_OF_TWO = tuple(2**n for n in range(17))
+POWERS_OF_TWO = tuple(1 << n for n in range(17))
 
 
 def sync_bucket_bytes() -> int:
@@ -317,7 +317,8 @@ def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_siz
     to fit at all: a power of two, as the sizes of engines are, unless the spec gives an engine
     others (`odd_sizes`). Experts are divided over no fewer than the rest. Which
     generation layout a call takes is not known where copies are priced; engines whose part of the
-    base is more than the host has are not tried (`base_fits_host`).
+    base is more than the host has are not tried (`base_fits_host`). The largest part that a tried
+    engine may have counts for all: a host with a little more memory may so have to count more.
     """
     usable = memory.usable_bytes(pool)
     if model.lora_rank is None or usable == 0:
@@ -332,8 +333,8 @@ def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_siz
     if limit <= host or odd_sizes:
         return min(limit, host)
     sizes = [[n for n in POWERS_OF_TWO if few <= n <= pool.num_gpus] for few in fewest]
-    smaller = (-(-kept[0] // a) + -(-kept[1] // b) for a in sizes[0] for b in sizes[1])
-    return max((each for each in smaller if each <= host), default=limit)
+    smaller: list[int] = [-(-kept[0] // a) + -(-kept[1] // b) for a in sizes[0] for b in sizes[1]]
+    return max((each for each in smaller if each <= host), default=min([limit, *smaller]))
 
 
 def base_fits_host(

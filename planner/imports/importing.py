@@ -9,6 +9,7 @@ from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
 from automap.planner.imports.verl.hazards import hazards_of
+from automap.planner.imports.verl.hazards import token_budgets as budgets_of
 from automap.planner.imports.verl.reading import read as read_verl
 from automap.planner.imports.verl.rewriting import lines_to
 from automap.planner.plan.types import Plan
@@ -47,3 +48,8 @@ def hazards(imported: Imported, plan: Plan) -> list[Reason]:
 def line_changes(imported: Imported, wanted: Sequence[LaunchSetting]) -> list[LineChange]:
     """The lines of a launch to change, so that its framework reads these settings."""
     return lines_to(imported, wanted, framework(imported.target))
+
+
+def token_budgets(imported: Imported) -> frozenset[str]:
+    """Roles of a launch whose micro-batches are filled up to a number of tokens."""
+    return budgets_of(imported, framework(imported.target))

@@ -1,4 +1,5 @@
 from .advice_result import AdvisedChange as AdvisedChange
+from .advice_result import GainInterval as GainInterval
 from .levers import Lever as Lever
 from .levers import Levers as Levers
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from automap.planner.assembly.intervals import difference_interval
+from automap.planner.assembly.intervals import difference_bounds
 from automap.planner.errors import PlanningError
 from automap.planner.frameworks.description import ENGINES
 from automap.planner.imports.importing import import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import Interval, Plan
+from automap.planner.plan.types import Plan
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, ParallelismConstraint
 from automap.planner.studies.advice_offers import Offer, learning_offers, offers_of
 from automap.planner.studies.advice_pricing import Priced, Pricer, priced
-from automap.planner.studies.advice_result import Advice, AdvisedChange
+from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval
 
 MOST_CHANGES = 3
 LEAST_SHARE = 0.01
@@ -145,7 +145,8 @@ def _steps(
             break
         steps.append(step)
         now = step.after
-        rest = [each for each in rest if each not in step.offers]
+        left = [each.without(step.lines) for each in step.offers]
+        rest = [each for each in [*rest, *left] if each.lines and each not in step.offers]
     return steps
 
 
@@ -237,7 +238,7 @@ def _changes(pricer: Pricer, launch: Priced, steps: list[Step]) -> list[AdvisedC
                 gain_seconds_interval=_gain_interval(before, after),
                 iteration_seconds=after.seconds,
                 alone_gain_seconds=launch.seconds - alone.seconds if has_both else None,
-                alone_reasons=alone.reasons,
+                alone_reasons=[each for each in alone.reasons if each not in launch.reasons],
                 needs=_needs(pricer, steps[:number], step),
                 memory_left_bytes=_memory_left(after.plan),
                 out_of_memory_probability=after.plan.out_of_memory_probability,
@@ -271,7 +272,8 @@ def _memory_left(plan: Plan) -> int:
     return max(min(call.capacity_bytes - call.peak_bytes for call in placed), 0)
 
 
-def _gain_interval(before: Priced, after: Priced) -> Interval | None:
+def _gain_interval(before: Priced, after: Priced) -> GainInterval | None:
     if before.plan is None or after.plan is None:
         return None
-    return difference_interval(before.plan, after.plan)
+    low, high = difference_bounds(before.plan, after.plan)
+    return GainInterval(low=low, high=high)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from automap.planner.exports.exporting import settings_of
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import JOB, Framework, framework
-from automap.planner.imports.importing import line_changes
+from automap.planner.imports.importing import line_changes, token_budgets
 from automap.planner.imports.launch import Imported, LineChange
 from automap.planner.plan.types import Plan
 
@@ -110,16 +110,21 @@ class Offer:
     parts: tuple[str, ...]
     """The part that each line belongs to: what can be left out is a whole part."""
 
+    def without(self, taken: Sequence[LineChange]) -> "Offer":
+        """What is left of it: parts that saved nothing may make room for another offer."""
+        left = [
+            (line, part)
+            for line, part in zip(self.lines, self.parts, strict=True)
+            if line not in taken
+        ]
+        return Offer(self.group, tuple(line for line, _ in left), tuple(part for _, part in left))
+
 
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     """Every group that the plan decides otherwise than the launch."""
     described = framework(imported.target)
     decided = _decisions(described)
-    budgets = frozenset(
-        role
-        for (decision, role), values in _values(imported, described).items()
-        if decision == "dynamic_batches" and any(values)
-    )
+    budgets = token_budgets(imported)
     settings = settings_of(plan, imported.target, token_budgets=budgets)
     by_name = {each.key: each.value for each in settings}
     found = []
@@ -185,16 +190,6 @@ def _decisions(described: Framework) -> dict[str, tuple[str, str]]:
         for setting in described.settings
         for role, key in setting.keys.items()
     }
-
-
-def _values(imported: Imported, described: Framework) -> dict[tuple[str, str], list[object]]:
-    """(decision, role) → what the launch has for it; under its engine it is one value."""
-    found: dict[tuple[str, str], list[object]] = {}
-    for key, named in _decisions(described).items():
-        name = key.lstrip("+")
-        if name in imported.values:
-            found.setdefault(named, []).append(imported.values[name])
-    return found
 
 
 def _counts_nothing(

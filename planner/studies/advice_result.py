@@ -9,6 +9,13 @@ from automap.planner.imports.launch import LineChange, Remark
 from automap.planner.plan.types import Bytes, Interval, ResultModel
 
 
+class GainInterval(ResultModel):
+    """Seconds of an iteration that are saved, 80 %; below 0 it may take longer instead."""
+
+    low: float
+    high: float
+
+
 class AdvisedChange(ResultModel):
     """Decisions of a launch that change together, as the lines that say them."""
 
@@ -20,7 +27,7 @@ class AdvisedChange(ResultModel):
     fit without it."""
     gain_share: float | None
     """Share of the iteration before it that it saves; None: likewise."""
-    gain_seconds_interval: Interval | None = None
+    gain_seconds_interval: GainInterval | None = None
     """80 %; an error of the estimate of a kind of call is taken to be one before and after."""
     iteration_seconds: float
     """With it and the changes before it."""
@@ -60,7 +67,7 @@ class Advice(ResultModel):
     """Worth most first, each given the ones before it."""
     together_seconds: float | None
     """An iteration with all of them; None: it does not fit, and no change was found."""
-    together_gain_interval: Interval | None = None
+    together_gain_interval: GainInterval | None = None
     """Seconds that all of them save, 80 %; None: there is no change, or the launch does not fit."""
     least_share: float
     """Share of an iteration that a change must save."""

@@ -104,7 +104,9 @@ def _batch_refusals(subject: Subject) -> Iterator[Reason]:
             yield reason(subject, "padded_context", copy.role, "packed_sequences is false")
         batches = micro_batches(subject, copy)
         differ = batches.train_tokens != batches.forward_tokens
-        if copy.role == "critic" and batches.dynamic and differ:
+        # A budget that a launch has is one for both, whatever a rank's sequences make of it.
+        stated = copy.role in subject.token_budgets
+        if copy.role == "critic" and batches.dynamic and differ and not stated:
             sizes = f"{batches.train_sequences} and {batches.forward_sequences}"
             found = f"micro-batches of {sizes} do not divide a rank's sequences"
             yield reason(subject, "critic_tokens", copy.role, found)

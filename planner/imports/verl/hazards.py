@@ -1,5 +1,7 @@
 """What is wrong with a launch that verl accepts: the rules that hold for exports."""
 
+from dataclasses import replace
+
 from automap.planner.errors import Reason
 from automap.planner.exports.verl.refusals import refusals, start_bytes
 from automap.planner.exports.verl.subject import Subject, subject_of
@@ -17,6 +19,7 @@ sequences, and sizes of one process are made one when it is read."""
 def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
     """Reasons why the launch would fail, or run otherwise than its settings say."""
     subject = subject_of(resolve(plan.spec), plan, framework)
+    subject = replace(subject, token_budgets=token_budgets(imported, framework))
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
     return [*unfit, *_accepted(subject), *_cache(imported, subject)]
 
@@ -34,6 +37,17 @@ def _accepted(subject: Subject) -> list[Reason]:
         if what in broken:
             found.append(Reason(summary=f"{summary}: {what}", remedy=each.remedy))
     return found
+
+
+def token_budgets(imported: Imported, framework: Framework) -> frozenset[str]:
+    """Roles of a launch whose micro-batches are filled up to a number of tokens."""
+    return frozenset(
+        role
+        for setting in framework.settings
+        if setting.decision == "dynamic_batches"
+        for role, key in setting.keys.items()
+        if imported.values.get(key.lstrip("+"))
+    )
 
 
 def _cache(imported: Imported, subject: Subject) -> list[Reason]:

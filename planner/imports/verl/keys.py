@@ -74,20 +74,39 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     if any(key == each.lstrip("+") for one in framework.settings for each in one.keys.values()):
         return
-    for old, new in framework.replaced.items():
-        if key == old or (old.endswith(".") and key.startswith(old)):
-            now = new + key.removeprefix(old) if new.endswith(".") else new
-            told = f"{key} is of an earlier version; in {framework.target} it is {now}"
+    now = _replacement(framework, key)
+    if now is not None:
+        told = f"{key} is of an earlier version; in {framework.target} it is {now}"
+        if given.must_exist and not _is_other(framework, key):
+            settings.note("does not fit", f"{told}, and does not start with this one", given)
+        else:
             settings.note("replaced", told, given)
-            return
+        return
     for pattern, what in framework.unpriced.items():
         if fnmatch.fnmatchcase(key, pattern):
             settings.note("not priced", f"{key}: {what}", given)
             return
-    if any(fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys):
+    if _is_other(framework, key):
         return
     known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
     near = difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)
     hint = f"; did you mean {near[0]}?" if near else ""
+    if given.must_exist:
+        told = f"{key[:120]} is no key of {framework.target}, which does not start with it{hint}"
+        settings.note("does not fit", told, given)
+        return
     told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
     settings.note("unknown key", told, given)
+
+
+def _replacement(framework: Framework, key: str) -> str | None:
+    """What took the place of a key of an earlier version; None: it is none."""
+    for old, new in framework.replaced.items():
+        if key == old or (old.endswith(".") and key.startswith(old)):
+            return new + key.removeprefix(old) if new.endswith(".") else new
+    return None
+
+
+def _is_other(framework: Framework, key: str) -> bool:
+    """True for a key that the framework has, and that decides nothing of a plan."""
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys)

@@ -32,6 +32,8 @@ class Given:
     line: int
     unknown: Unknown | None = None
     """What of the value is unknown."""
+    must_exist: bool = False
+    """True on a command line without +: a key that the configuration lacks ends the start."""
 
 
 @dataclass(slots=True)
@@ -125,7 +127,8 @@ def _override(word: Field, found: Overrides) -> None:
     head = word.parts[0] if word.parts and isinstance(word.parts[0], str) else ""
     key, equals, _ = head.partition("=")
     value = word.shown[len(key) + 1 :] if equals else ""
-    at = Given(key.lstrip("+~"), value, word.source, word.line, word.unknown)
+    is_known = not key.startswith("+")
+    at = Given(key.lstrip("+~"), value, word.source, word.line, word.unknown, is_known)
     if word.unknown is not None and not equals:
         text = f"{word.shown[:80]} is not known: what it sets is not read"
         found.remark("not read", text, at)

@@ -107,6 +107,8 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
     else:
         settings.value("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
+    for role in answers.models.keys() - {"reference", *found}:
+        settings.ask(f"--model {role}: the launch has no such model", f"one of {', '.join(found)}")
     return found
 
 
@@ -124,7 +126,8 @@ def _architecture(settings: Settings, answers: Answers, role: str) -> object:
         settings.ask(f"{settings.where('model', role)} {shown}", f"--model {role}=NAME|config.json")
         return "qwen2.5-7b"
     path = last if given.unknown is not None else settings.text("model", role).rstrip("/")
-    for name in (path, "/".join(path.split("/")[-2:]), path.rpartition("/")[2]):
+    cached = [each for each in path.split("/") if each.startswith("models--")]
+    for name in (path, "/".join(path.split("/")[-2:]), path.rpartition("/")[2], *cached):
         found = catalogue.find_model(name.replace("models--", "").replace("--", "/"))
         if found is not None:
             return found.name
@@ -148,6 +151,12 @@ def _lengths(settings: Settings, given: LengthSpec | None, what: str) -> LengthS
     if given.histogram is not None or given.max is not None:
         return given
     known = {name: getattr(given, name) for name in ("mean", "p50", "p90", "p99")}
+    if given.mean is not None and given.mean > longest:
+        option = "--lengths" if what == "response" else "--prompt-lengths"
+        settings.ask(
+            f"{option} mean={given.mean:g} is above the launch's longest of {longest} tokens",
+            f"{option} mean= at most {longest}",
+        )
     cut = {name: min(value, float(longest)) for name, value in known.items() if value is not None}
     if any(value > longest for value in known.values() if value is not None):
         settings.assume(f"{what}s end at the launch's {longest} tokens")

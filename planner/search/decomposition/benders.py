@@ -157,6 +157,7 @@ class BendersLoop:
             if not self.space.is_complete(rows):
                 return []
             least_seconds = least_period(self.space.tables, self.space.problem, rows) or 0.0
+            best = self.best
             master = self._master(relaxed_problem(self.space, rows), rows, least_seconds)
             found = master.best(self.budget, tries=1)
             if found.proven or not (self._shortened(rows, found.sizes) or self._started()):
@@ -166,7 +167,7 @@ class BendersLoop:
         found = replace(found, bound_seconds=max(found.bound_seconds, least_seconds))
         dominance = DominanceFilter(self.space, rows)
         wider = WiderCuts(self.budget)
-        return [_ShadowSet(self._where(rows), rows, master, found, dominance, wider, self.best)]
+        return [_ShadowSet(self._where(rows), rows, master, found, dominance, wider, best)]
 
     def _shortened(self, rows: Rows, sizes: Sizes | None) -> bool:
         """Place sizes that are not proven to be the best: True where the limit is shorter now.
@@ -185,9 +186,10 @@ class BendersLoop:
 
     def _started(self) -> bool:
         """Look for a better incumbent by other means, once: True where there is one."""
-        start, self._start, limit = self._start, None, self.limit
+        start, limit = self._start, self.limit
         if start is None or limit is None or self.budget.spent:
             return False
+        self._start = None
         with self.budget.share(START_SHARE):
             found = start(limit, self.budget)
         if found is not None:

@@ -6,7 +6,7 @@ from rich.text import Text
 from automap.planner import Advice, advise
 from automap.planner.errors import Reason
 from automap.planner.imports import LineChange
-from automap.planner.studies import AdvisedChange
+from automap.planner.studies import AdvisedChange, GainInterval
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import AdviseArguments
 from automap.service.cli.plan.inputs import working
@@ -91,9 +91,18 @@ def _gain(change: AdvisedChange) -> str:
     gain = abs(change.gain_seconds)
     share = f"{100 * abs(change.gain_share):.1f} %"
     bounds = change.gain_seconds_interval
-    if bounds is None or change.gain_seconds < 0:
-        return f"{verb} {formats.seconds(gain)} s, {share}"
-    return f"{verb} {formats.interval(gain, bounds)}, {share}"
+    if change.gain_seconds < 0:
+        return f"{verb} {formats.seconds(gain)} s, {share}, and sets right what fails"
+    return f"{verb} {_seconds(gain, bounds)}, {share}"
+
+
+def _seconds(gain: float, bounds: GainInterval | None) -> str:
+    """Seconds that are saved, with their interval."""
+    if bounds is None:
+        return f"{formats.seconds(gain)} s"
+    low, high = formats.seconds(abs(bounds.low)), formats.seconds(bounds.high)
+    less = "" if bounds.low >= 0 else "-"
+    return f"{formats.seconds(gain)} s ({less}{low} to {high})"
 
 
 def _line(line: LineChange) -> str:
@@ -141,6 +150,6 @@ def _summary(advice: Advice) -> str:
         least = f"{100 * advice.least_share:g} %"
         told = f"nothing is worth it: no change saves {least} of {formats.seconds(then)} s"
         return f"{told}{best}" if now is not None else f"together {formats.seconds(then)} s{best}"
-    gain = formats.interval(now - then, advice.together_gain_interval)
+    gain = _seconds(now - then, advice.together_gain_interval)
     share = f"{100 * (1 - then / now):.1f} %"
     return f"together {formats.seconds(then)} s: {gain} less, {share}{best}"

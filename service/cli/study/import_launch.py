@@ -33,7 +33,7 @@ from automap.service.errors.fields import field_errors
 SPEC, PLACEMENT = "spec.yaml", "placement.json"
 _LENGTHS = TypeAdapter(LengthSpec)
 SECTIONS = {
-    "does not fit": "does not fit",
+    "does not fit": "does not fit, or does not start",
     "contradiction": "contradicts itself",
     "without effect": "without effect",
     "replaced": "of an earlier version",

@@ -93,21 +93,19 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
     assert with_it.placement.copies[0].num_gpus == 8
 
 
-def test_the_longest_is_the_launchs() -> None:
-    fields = dict.fromkeys(LengthSpec.model_fields) | {"mean": 3000.0}
-    lengths = LengthSpec.model_construct(None, **fields)
-    found = read_script(script_of(BASE), response_length=lengths)
-    assert found.spec.workload.response_length == LengthSpec(mean=1024.0, max=1024)
-
-
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"algorithm.nonsense": "1"}, "unknown key", "algorithm.nonsense"),
-        ({f"{ACTOR}.ppo_epoch": "2"}, "unknown key", f"did you mean {ACTOR}.ppo_epochs?"),
+        ({"algorithm.nonsense": "1"}, "does not fit", "algorithm.nonsense is no key"),
+        ({"+algorithm.nonsense": "1"}, "unknown key", "algorithm.nonsense"),
+        ({f"{ACTOR}.ppo_epoch": "2"}, "does not fit", f"did you mean {ACTOR}.ppo_epochs?"),
         ({f"{ACTOR}.megatron.grad_offload": "1"}, "without effect", "of the other engine"),
-        ({f"{ACTOR}.fsdp_config.grad_offload": "1"}, "replaced", "of an earlier version"),
-        ({"critic.model.fsdp_config.param_offload": "1"}, "replaced", "critic.fsdp.param_offload"),
+        ({f"{ACTOR}.fsdp_config.grad_offload": "1"}, "does not fit", "of an earlier version"),
+        (
+            {"critic.model.fsdp_config.param_offload": "1"},
+            "does not fit",
+            "critic.fsdp.param_offload",
+        ),
         ({"reward_model.enable": "False"}, "replaced", "reward.reward_model.enable"),
         ({"critic.ppo_max_token_len_per_gpu": "9"}, "without effect", "ppo_infer_max_token"),
         ({f"{ROLLOUT}.enforce_eager": "True"}, "not priced", "CUDA graphs"),
@@ -335,3 +333,19 @@ def test_unknown_gpus_and_targets_are_refused() -> None:
         read_script(script_of(BASE), gpu="h1000")
     with pytest.raises(SpecError, match="unknown target"):
         import_launch([], "verl@9", Answers(gpu="h100"))
+
+
+def test_a_model_of_no_role_and_a_mean_above_the_longest_are_asked_about() -> None:
+    launch = LaunchFile("launch.sh", script_of(BASE))
+    asked = refused(launch, models={"actr": "qwen3-8b"})
+    assert any("--model actr: the launch has no such model" in each for each in asked)
+    fields = dict.fromkeys(LengthSpec.model_fields) | {"mean": 3000.0}
+    lengths = LengthSpec.model_construct(None, **fields)
+    asked = refused(launch, response_length=lengths)
+    assert any("above the launch's longest of 1024 tokens" in each for each in asked)
+
+
+def test_a_folder_of_the_hubs_cache_names_its_model() -> None:
+    folder = "/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
+    found = read_script(script_of({**BASE, "actor_rollout_ref.model.path": folder}))
+    assert found.spec.models["actor"].architecture == "qwen2.5-7b"
