@@ -72,3 +72,17 @@ def test_what_is_missing_or_unknown_is_refused(capsys: pytest.CaptureFixture[str
     assert "verl@0.9.1" in err
     code, out, err = call(capsys, "advise", "no-such-file.sh", *GIVEN)
     assert (code, out) == (2, "")
+
+
+def test_a_critic_with_one_budget_is_told_two_numbers_of_sequences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    launch = ROOT / "benchmarks" / "launches" / "ppo-critic-7b.sh"
+    found = json.loads(call(capsys, "advise", str(launch), *GIVEN, "--json")[1])
+    assert found["hazards"] == []
+    assert found["together_seconds"] == pytest.approx(found["best_seconds"], rel=1e-3)
+    lines = {each["key"]: each["after"] for one in found["changes"] for each in one["lines"]}
+    assert lines["+critic.fsdp.use_dynamic_bsz"] == "False"
+    assert lines["+critic.fsdp.micro_batch_size_per_gpu"] == "16"
+    # No more than one rounding is said where a change does several things.
+    assert all("nothing" not in one["numerics"] for one in found["changes"][:2])

@@ -304,3 +304,20 @@ def test_unknown_gpus_and_targets_are_refused() -> None:
         read_script(script_of(BASE), gpu="h1000")
     with pytest.raises(SpecError, match="unknown target"):
         import_launch([], "verl@9", Answers(gpu="h100"))
+
+
+def test_a_key_that_is_given_wins_over_its_earlier_name_in_the_file() -> None:
+    old, new = "reward_model.nnodes", "reward.reward_model.nnodes"
+    found = read_script(script_of(BASE | {old: "1"}), values={new: "2"})
+    assert found.values[new] == 2
+    assert [each.value for each in found.settings if each.key == new] == ["2"]
+
+
+def test_values_are_what_verl_reads_for_every_key_given_or_left_out() -> None:
+    values = read_base(**{f"{ACTOR}.use_dynamic_bsz": "True"}).values
+    assert values["trainer.nnodes"] == 2
+    assert values["trainer.n_gpus_per_node"] == 8
+    # What is left out follows the actor's.
+    assert values["actor_rollout_ref.ref.log_prob_use_dynamic_bsz"] is True
+    assert values[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] == 16384
+    assert "values" not in read_base().model_dump()
