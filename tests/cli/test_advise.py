@@ -21,10 +21,16 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
     assert f"{GRPO}:24: {key}=2 -> {key}=1" in out
     assert "add: actor_rollout_ref.rollout.max_num_seqs=" in out
     assert "1. cache and concurrent sequences: saves " in out
+    # The cache itself saves nothing, and is left as it is; 8 bits are not asked for.
+    assert "kv_cache_memory_bytes" not in out
+    assert "8-bit rollouts" not in out
     assert "chance of running out of memory" in out
     assert out.splitlines()[-1].startswith("together ")
     code, brief, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--quiet")
     assert brief == out.splitlines()[-1] + "\n"
+    asked = call(capsys, "advise", str(GRPO), *GIVEN, "--allow-learning-changes")[1]
+    assert "8-bit rollouts: saves " in asked
+    assert "changes what is learned: responses are of weights with 8 bits" in asked
 
 
 def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
