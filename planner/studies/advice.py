@@ -23,7 +23,13 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, ParallelismConstraint
-from automap.planner.studies.advice_offers import Offer, learning_offers, offers_of
+from automap.planner.studies.advice_offers import (
+    NOTHING,
+    Group,
+    Offer,
+    learning_offers,
+    offers_of,
+)
 from automap.planner.studies.advice_pricing import Priced, Pricer, priced
 from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval
 
@@ -242,12 +248,18 @@ def _changes(pricer: Pricer, launch: Priced, steps: list[Step]) -> list[AdvisedC
                 needs=_needs(pricer, steps[:number], step),
                 memory_left_bytes=_memory_left(after.plan),
                 out_of_memory_probability=after.plan.out_of_memory_probability,
-                numerics="; ".join(dict.fromkeys(group.numerics for group in groups)),
+                numerics=_numerics(groups),
                 changes_learning=any(group.learning for group in groups),
             )
         )
         before = after
     return found
+
+
+def _numerics(groups: Iterable[Group]) -> str:
+    """What groups do to results; nothing is only said where it is true of all."""
+    found = dict.fromkeys(group.numerics for group in groups if group.numerics != NOTHING)
+    return "; ".join(found) or NOTHING
 
 
 def _needs(pricer: Pricer, earlier: Sequence[Step], step: Step) -> list[str]:

@@ -124,7 +124,9 @@ def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     """Every group that the plan decides otherwise than the launch."""
     described = framework(imported.target)
     decided = _decisions(described)
-    budgets = token_budgets(imported)
+    budgets = frozenset(
+        role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
+    )
     settings = settings_of(plan, imported.target, token_budgets=budgets)
     by_name = {each.key: each.value for each in settings}
     found = []
@@ -190,6 +192,14 @@ def _decisions(described: Framework) -> dict[str, tuple[str, str]]:
         for setting in described.settings
         for role, key in setting.keys.items()
     }
+
+
+def _sayable_by_budget(role: str, plan: Plan, decided: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether budgets can say the micro-batches of a role: a critic has one for all calls."""
+    if ("train_tokens", role) in decided.values():
+        return True
+    sizes = {call.micro_batch_size for call in plan.calls if call.role == role}
+    return len(sizes - {None}) <= 1
 
 
 def _counts_nothing(

@@ -21,10 +21,16 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
     assert f"{GRPO}:24: {key}=2 -> {key}=1" in out
     assert "add: actor_rollout_ref.rollout.max_num_seqs=" in out
     assert "1. cache and concurrent sequences: saves " in out
+    # The cache itself saves nothing, and is left as it is; 8 bits are not asked for.
+    assert "kv_cache_memory_bytes" not in out
+    assert "8-bit rollouts" not in out
     assert "chance of running out of memory" in out
     assert out.splitlines()[-1].startswith("together ")
     code, brief, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--quiet")
     assert brief == out.splitlines()[-1] + "\n"
+    asked = call(capsys, "advise", str(GRPO), *GIVEN, "--allow-learning-changes")[1]
+    assert "8-bit rollouts: saves " in asked
+    assert "changes what is learned: responses are of weights with 8 bits" in asked
 
 
 def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,3 +78,17 @@ def test_what_is_missing_or_unknown_is_refused(capsys: pytest.CaptureFixture[str
     assert "verl@0.9.1" in err
     code, out, err = call(capsys, "advise", "no-such-file.sh", *GIVEN)
     assert (code, out) == (2, "")
+
+
+def test_a_critic_with_one_budget_is_told_two_numbers_of_sequences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    launch = ROOT / "benchmarks" / "launches" / "ppo-critic-7b.sh"
+    found = json.loads(call(capsys, "advise", str(launch), *GIVEN, "--json")[1])
+    assert found["hazards"] == []
+    assert found["together_seconds"] == pytest.approx(found["best_seconds"], rel=1e-3)
+    lines = {each["key"]: each["after"] for one in found["changes"] for each in one["lines"]}
+    assert lines["+critic.fsdp.use_dynamic_bsz"] == "False"
+    assert lines["+critic.fsdp.micro_batch_size_per_gpu"] == "16"
+    # No more than one rounding is said where a change does several things.
+    assert all("nothing" not in one["numerics"] for one in found["changes"][:2])

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from automap.planner.errors import InfeasibleError, NotImportableError, SpecError
-from automap.planner.imports.importing import hazards, import_launch
+from automap.planner.exports.launch import LaunchSetting
+from automap.planner.imports.importing import hazards, import_launch, line_changes
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.planning import estimate
 from automap.planner.spec import LengthSpec
@@ -349,3 +350,35 @@ def test_a_folder_of_the_hubs_cache_names_its_model() -> None:
     folder = "/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
     found = read_script(script_of({**BASE, "actor_rollout_ref.model.path": folder}))
     assert found.spec.models["actor"].architecture == "qwen2.5-7b"
+
+
+def test_a_key_that_is_given_wins_over_its_earlier_name_in_the_file() -> None:
+    old, new = "reward_model.nnodes", "reward.reward_model.nnodes"
+    found = read_script(script_of(BASE | {old: "1"}), values={new: "2"})
+    assert found.values[new] == 2
+    assert [each.value for each in found.settings if each.key == new] == ["2"]
+
+
+def test_values_are_what_verl_reads_for_every_key_given_or_left_out() -> None:
+    values = read_base(**{f"{ACTOR}.use_dynamic_bsz": "True"}).values
+    assert values["trainer.nnodes"] == 2
+    assert values["trainer.n_gpus_per_node"] == 8
+    # What is left out follows the actor's.
+    assert values["actor_rollout_ref.ref.log_prob_use_dynamic_bsz"] is True
+    assert values[f"{ROLLOUT}.log_prob_max_token_len_per_gpu"] == 16384
+    assert "values" not in read_base().model_dump()
+
+
+@pytest.mark.parametrize(("scored", "lines"), [("32768", 1), ("16384", 2)])
+def test_a_key_that_follows_another_needs_a_line_only_where_it_differs(
+    scored: str, lines: int
+) -> None:
+    found = read_base(**{f"{ACTOR}.use_dynamic_bsz": "True"})
+    budgets = {
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": scored,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": "32768",
+    }
+    wanted = [LaunchSetting(key=key, value=value, because="") for key, value in budgets.items()]
+    changes = line_changes(found, wanted)
+    assert [each.key for each in changes] == [*reversed(budgets)][:lines]
+    assert {each.before for each in changes} == {None}
