@@ -220,7 +220,8 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.ask("train_files", "TRAIN_FILES", "Parquet file of prompts, as verl reads them")
     lines.ask("validation_files", "VALIDATION_FILES", "likewise; it is opened, and not used")
     iterations, every = workload.iterations, workload.checkpoint_every_iterations
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}")
+    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
+    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
     lines.add("passes_over_prompts", ENDLESS, f"workload.iterations: {iterations}")
     because = f"workload.checkpoint_every_iterations: {every}"
     lines.add("checkpoints", -1 if every is None else every, because)
