@@ -42,7 +42,7 @@ def test_what_a_condition_leaves_open_is_unknown_after_it() -> None:
     script = "A=1; B=1\nif ping -c 1 host; then A=2; else A=3; fi\nstart $A $B"
     found = read(script)
     assert words(found) == ["start", "${A}", "1"]
-    assert "line 2" in found.commands[0].words[1].unknown.why  # type: ignore[union-attr]
+    assert "line 2" in found.commands[-1].words[1].unknown.why  # type: ignore[union-attr]
     assert words(read(script, A="5")) == ["start", "5", "1"]
 
 
