@@ -100,6 +100,8 @@ def _conditions(draw: DrawFn) -> str:
                 f"[ $N -gt {draw(st.integers(-3, 9))} ]",
                 f'[[ -n "${name}" && $N -le 5 ]]',
                 f'[ -n "${name}" ] || [ $N -eq 3 ]',
+                f'[[ "${name}" == *{_single(other)}* ]]',
+                f'[[ "${name}" == "$A"* ]]',
             )
         )
     )
@@ -107,7 +109,7 @@ def _conditions(draw: DrawFn) -> str:
 
 @st.composite
 def _statements(draw: DrawFn, depth: int = 0) -> str:
-    kind = draw(st.integers(0, 8 if depth < 2 else 4))
+    kind = draw(st.integers(0, 10 if depth < 2 else 4))
     if kind == 0:
         return f"{draw(st.sampled_from(SCALARS))}={draw(_words())}"
     if kind == 1:
@@ -131,7 +133,34 @@ def _statements(draw: DrawFn, depth: int = 0) -> str:
     if kind == 7:
         items = " ".join(draw(st.lists(_arguments(), max_size=2)))
         return f"for A in {items}; do\n{inner}\ndone"
-    return f"{draw(_conditions())} && {{ {inner}\n}}"
+    made = (_guarded, _aside, _left)[kind - 8]
+    return made(inner, draw(st.integers(0, 4)), draw(_conditions()))
+
+
+def _guarded(inner: str, _: int, condition: str) -> str:
+    return f"{condition} && {{ {inner}\n}}"
+
+
+def _aside(inner: str, kind: int, condition: str) -> str:
+    """A statement whose assignments end with it, or go on."""
+    return (
+        f"({inner}\n)",
+        f": | {{ {inner}\n}}",
+        f"f() {{ local A=4 N=2\n{inner}\n}}\nf x 'y z'",
+        f"f() (\n{inner}\n)\n{condition} && f",
+        f"N=5 A=x true\n{inner}",
+    )[kind]
+
+
+def _left(inner: str, kind: int, condition: str) -> str:
+    """A statement in something that is perhaps left before it."""
+    return (
+        f"g() {{\nif {condition}; then return; fi\n{inner}\n}}\ng",
+        f"for B in 1 2 3; do\nif {condition}; then break; fi\n{inner}\ndone",
+        f"for C in 1 2; do\nif {condition}; then continue; fi\n{inner}\ndone",
+        f"(\nif {condition}; then exit 1; fi\n{inner}\n:\n) || B=left",
+        f'g() {{ shift; start "$@" "${{@:2}}" $#\n{inner}\n}}\ng 1 "$A" "${{X[@]:1}}"',
+    )[kind]
 
 
 @st.composite

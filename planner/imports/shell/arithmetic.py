@@ -20,6 +20,8 @@ _LEVELS = (
 )
 """Operators of two sides, the loosest first."""
 MAX_TOKENS = 200
+MAX_NESTING = 40
+"""Parentheses, signs, choices and powers inside one another."""
 MAX_EXPONENT = 64
 _LIMIT = 2**63
 
@@ -34,10 +36,17 @@ def evaluate(text: str, variable: Callable[[str], int]) -> int:
     Raises:
         ExpressionError: it is no expression that is read here; or a variable has no such value.
     """
+    if changes(text):
+        raise ExpressionError("it sets a variable")
     parser = _Parser(_tokens(text), variable)
     value = parser.choice()
     parser.end()
     return value
+
+
+def changes(text: str) -> bool:
+    """Whether an expression sets variables, or looks like it."""
+    return re.search(r"\+\+|--|<<=|>>=|(?<![=!<>])=(?!=)", text) is not None
 
 
 def _tokens(text: str) -> list[str]:
@@ -69,10 +78,10 @@ class _Parser:
         condition = self._level(0)
         if not self._take("?"):
             return condition
-        yes = self.choice()
+        yes = self._deeper(self.choice)
         if not self._take(":"):
             raise ExpressionError("'?' without ':'")
-        no = self.choice()
+        no = self._deeper(self.choice)
         return yes if condition else no
 
     def _take(self, *wanted: str) -> str | None:
@@ -93,15 +102,23 @@ class _Parser:
         base = self._unary()
         if not self._take("**"):
             return base
-        exponent = self._power()
+        exponent = self._deeper(self._power)
         if not 0 <= exponent <= MAX_EXPONENT:
             raise ExpressionError("an exponent that is not read")
         return _wrapped(base**exponent)
 
     def _unary(self) -> int:
+        return self._deeper(self._operand)
+
+    def _deeper(self, read: Callable[[], int]) -> int:
         self._depth += 1
-        if self._depth > MAX_TOKENS:
-            raise ExpressionError("no expression that is read")
+        if self._depth > MAX_NESTING:
+            raise ExpressionError(f"more than {MAX_NESTING} expressions inside one another")
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _operand(self) -> int:
         operator = self._take("-", "+", "!", "~")
         if operator is not None:
             value = self._unary()

@@ -2,11 +2,12 @@
 
 import fnmatch
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from automap.planner.imports.shell import arithmetic
 from automap.planner.imports.shell.arithmetic import ExpressionError
+from automap.planner.imports.shell.patterns import glob
 from automap.planner.imports.shell.syntax import (
     Arithmetic,
     Parameter,
@@ -24,6 +25,11 @@ MAX_TRIMMED = 2048
 """Characters of a value whose beginning or end is cut off."""
 MAX_LOOKUPS = 8
 """Variables whose value is the name of another, in arithmetic."""
+ARGUMENTS = "@"
+"""Where the arguments of a function stand among the variables."""
+_NAMES = re.compile(r"[A-Za-z_]\w*")
+_ON_TEXT = ("%", "%%", "#", "##", "/", "//", ",,", "^^", "indirect", ":")
+"""Operators that change a text, which are not followed on each element of an array."""
 
 
 @dataclass(slots=True)
@@ -37,12 +43,46 @@ class Expander:
     budget: Budget
     substitutions: Callable[[Substitution, "Expander"], str | None]
     """What a command substitution would print; None: that is not known."""
-    positional: tuple[Field, ...] | None = None
-    """Arguments; None: those of the script itself, which are not known."""
     unset: dict[str, int] = field(default_factory=dict)
     """Variables that were read and that nothing sets → the first line that reads them."""
     passed_on: list[int] = field(default_factory=list)
     """Lines at which the script's own arguments are passed on."""
+
+    @property
+    def positional(self) -> tuple[Field, ...] | None:
+        """Arguments; None: those of the script itself, which are not known."""
+        found = self.variables.get(ARGUMENTS)
+        return (found,) if isinstance(found, Field) else found
+
+    def forget(self, name: str, why: str, line: int) -> None:
+        """Take the value of a variable as unknown from here on."""
+        if name not in self.given:
+            self.variables[name] = Field(
+                (Unknown(name, why, line, self.source),), line, self.source
+            )
+
+    def forget_counted(self, text: str, line: int) -> None:
+        """Variables that an expression sets, or may set."""
+        if arithmetic.changes(text):
+            for name in _NAMES.findall(text):
+                self.forget(name, f"counted in line {line}", line)
+
+    def pattern(self, word: Word) -> str | None:
+        """A pattern as fnmatch takes it; None: it is not known, or not read.
+
+        What is quoted stands for itself; a variable that nothing sets is empty.
+        """
+        pieces: list[tuple[str, bool]] = []
+        for part in word.parts:
+            if isinstance(part, Text):
+                pieces.append((part.text, part.quoted))
+                continue
+            for piece, loose in self._pieces(part):
+                if isinstance(piece, str):
+                    pieces.append((piece, not loose))
+                elif not piece.unset:
+                    return None
+        return glob(pieces)
 
     def fields(self, word: Word) -> list[Field]:
         """The words that a word becomes where a command takes it."""
@@ -57,9 +97,14 @@ class Expander:
         if single is not None and single.index == "@" and single.operator.endswith("+"):
             assert single.operand is not None
             return self.fields(single.operand) if self._array(single) else []
-        found = split(
-            [piece for part in word.parts for piece in self._pieces(part)], word.line, self.source
-        )
+        if single is not None and single.index == "@" and single.operator == ":":
+            return self._slice(single)
+        if any(self._several(part) for part in word.parts):
+            return [self._one(Unknown("", "elements beside other text", word.line), word.line)]
+        pieces = [piece for part in word.parts for piece in self._pieces(part)]
+        if self.value("IFS") is not None and any(each and loose for each, loose in pieces):
+            return [self._one(Unknown("", "words split by IFS", word.line), word.line)]
+        found = split(pieces, word.line, self.source)
         quoted = any(part.quoted for part in word.parts)
         return found or ([Field((), word.line, self.source)] if quoted else [])
 
@@ -107,8 +152,35 @@ class Expander:
         if found is None:
             return [self._one(self._unset(part), part.line)]
         self.budget.take(sum(len(each.text or "") + 1 for each in found), part.line)
-        if part.quoted:
+        return self._split_elements(found, quoted=part.quoted)
+
+    def _several(self, part: Part) -> bool:
+        """Whether a part of a word makes several words of it, as `"a${A[@]}"` does."""
+        if not isinstance(part, Parameter) or part.index != "@" or part.operator == "length":
+            return False
+        found = self._array(part)
+        return found is not None and (len(found) != 1 or found[0].unknown is not None)
+
+    def _slice(self, part: Parameter) -> list[Field]:
+        """`"${A[@]:1:2}"` and `"${@:2}"`: some of the elements."""
+        found = self._array(part)
+        if found is None:
+            return [self._one(self._unset(part), part.line)]
+        operand = self.one(part.operand).text if part.operand is not None else None
+        piece = re.fullmatch(r" ?(\d{1,6})(?::(\d{1,6}))?", operand or "")
+        first = int(piece[1]) - (part.name == "@") if piece is not None else -1
+        if piece is None or first < 0 or any(each.unknown for each in found):
+            why = f"${{{part.name}:{(operand or '…')[:20]}}}"
+            return [self._one(Unknown("", why, part.line, self.source), part.line)]
+        last = len(found) if piece[2] is None else first + int(piece[2])
+        return self._split_elements(found[first:last], quoted=part.quoted)
+
+    def _split_elements(self, found: Sequence[Field], *, quoted: bool) -> list[Field]:
+        if quoted:
             return list(found)
+        if found and self.value("IFS") is not None:
+            line = found[0].line
+            return [self._one(Unknown("", "words split by IFS", line), line)]
         pieces: list[Field] = []
         for each in found:
             pieces += split([(piece, True) for piece in each.parts], each.line, each.source)
@@ -154,6 +226,7 @@ class Expander:
 
     def _arithmetic(self, part: Arithmetic) -> str | Unknown:
         expression = self.one(part.expression)
+        self.forget_counted(expression.shown, part.line)
         if expression.unknown is not None:
             return expression.unknown
         try:
@@ -168,12 +241,10 @@ class Expander:
         if part.name in "@*" and self.positional is None:
             self.passed_on.append(part.line)
             return ()
+        if (why := self._not_followed(part)) is not None:
+            return (Unknown("", why, part.line, self.source),)
         if part.operator == "indirect":
-            named = self._plain(part)
-            text = None if named is None else field_of(named, part.line, "").text
-            if text is None:
-                return (self._unset(part),)
-            return self._parameter(Parameter(text, part.quoted, part.line))
+            return self._indirect(part)
         if part.operator == "length":
             return (self._length(part),)
         found = self._plain(part)
@@ -185,10 +256,41 @@ class Expander:
             return self._beyond(part)
         if not part.operator or part.operand is None:
             return found
-        text, operand = field_of(found, part.line, self.source).text, self.one(part.operand).text
-        if text is None or operand is None:
-            return found if text is None else (Unknown("", part.operator, part.line),)
-        return (_changed(part, text, operand),)
+        return (self._operated(part, part.operand, found),)
+
+    def _not_followed(self, part: Parameter) -> str | None:
+        """What of an array's elements is not followed; None: nothing."""
+        if part.index in ("@", "*") and part.operator in _ON_TEXT:
+            return f"${{{part.name}…{part.operator}}}"
+        if part.index == "*" and self.value("IFS") is not None:
+            return "words joined by IFS"
+        return None
+
+    def _indirect(self, part: Parameter) -> tuple[str | Unknown, ...] | Word:
+        """`${!A}`: the variable that another one names."""
+        named = self._plain(part)
+        text = None if named is None else field_of(named, part.line, "").text
+        if named is not None and (text is None or not _NAMES.fullmatch(text)):
+            return (Unknown("", f"${{!{part.name}}}", part.line, self.source),)
+        if text is None:
+            return (self._unset(part),)
+        return self._parameter(Parameter(text, part.quoted, part.line))
+
+    def _operated(
+        self, part: Parameter, operand: Word, found: tuple[str | Unknown, ...]
+    ) -> str | Unknown:
+        """A value that is cut, or in which something is replaced."""
+        whole = field_of(found, part.line, self.source)
+        if whole.text is None:
+            # What it would come to is unknown, by the name of what is.
+            assert whole.unknown is not None
+            return whole.unknown
+        trims = part.operator in ("%", "%%", "#", "##")
+        text = self.pattern(operand) if trims else self.one(operand).text
+        if text is None:
+            why = f"${{{part.name}{part.operator}…}}"
+            return Unknown("", why, part.line, self.source)
+        return _changed(part, whole.text, text)
 
     def _beyond(self, part: Parameter) -> tuple[str | Unknown, ...]:
         """An element or an argument that is not there: nothing, unless it is the script's own."""
@@ -198,13 +300,18 @@ class Expander:
         """The value as it is; None: there is none."""
         if part.name in "@*" or part.name.isdigit():
             return self._argument(part)
-        if part.name == "#" and self.positional is not None:
+        known = self.positional is not None and not any(each.unknown for each in self.positional)
+        if part.name == "#" and known and self.positional is not None:
             return (str(len(self.positional)),)
         if part.name in "#?$!-":
             return (Unknown("", f"${part.name}", part.line, self.source),)
         found = self.value(part.name)
         if found is None or isinstance(found, Field):
-            if found is not None and part.index not in (None, "0", "@", "*"):
+            if (
+                found is not None
+                and found.unknown is None
+                and part.index not in (None, "0", "@", "*")
+            ):
                 return None
             return None if found is None else found.parts
         if part.index in ("@", "*"):
@@ -212,6 +319,8 @@ class Expander:
         try:
             index = self.number(part.index or "0")
         except ExpressionError:
+            return (Unknown("", f"{part.name}[{part.index}]", part.line, self.source),)
+        if any(each.unknown for each in (found if index < 0 else found[: index + 1])):
             return (Unknown("", f"{part.name}[{part.index}]", part.line, self.source),)
         return found[index].parts if -len(found) <= index < len(found) else None
 
@@ -227,15 +336,21 @@ class Expander:
         if part.name in "@*":
             return _joined(self.positional)
         index = int(part.name[:4]) - 1
+        if any(each.unknown for each in self.positional[:index]):
+            return (Unknown("", f"${part.name}", part.line, self.source),)
         return self.positional[index].parts if 0 <= index < len(self.positional) else None
 
     def _length(self, part: Parameter) -> str | Unknown:
         if part.index in ("@", "*"):
             found = self._array(part)
+            if found is not None and any(each.unknown for each in found):
+                return Unknown("", f"${{#{part.name}[@]}}", part.line, self.source)
             return self._unset(part) if found is None else str(len(found))
         plain = self._plain(part)
-        text = None if plain is None else field_of(plain, part.line, self.source).text
-        return self._unset(part) if text is None else str(len(text))
+        whole = None if plain is None else field_of(plain, part.line, self.source)
+        if whole is not None and whole.unknown is not None:
+            return Unknown("", f"${{#{part.name}}}", part.line, self.source)
+        return self._unset(part) if whole is None else str(len(whole.text or ""))
 
     def _chosen(
         self, part: Parameter, operand: Word, found: tuple[str | Unknown, ...] | None
@@ -252,7 +367,8 @@ class Expander:
         if found is None and part.name not in self.variables:
             self.unset.setdefault(part.name, part.line)
         if kind == "=":
-            self.variables[part.name] = self.one(operand)
+            self.variables[part.name] = value = self.one(operand)
+            return value.parts
         return operand
 
 

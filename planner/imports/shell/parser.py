@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from automap.planner.imports.shell.scanner import Scanner, Token
+from automap.planner.imports.shell.scanner import Scanner, Token, expression_of
 from automap.planner.imports.shell.syntax import (
     AndOr,
     Assignment,
@@ -82,7 +82,9 @@ class _Parser:
                 break
             if self._operator() == ")":
                 break
-            found.append(self._and_or())
+            made = self._and_or()
+            aside = self._operator() == "&"
+            found.append(Group((made,), made.line, subshell=True) if aside else made)
         return tuple(found)
 
     def _operator(self) -> str | None:
@@ -134,7 +136,9 @@ class _Parser:
             token = self._next()
             self._skip_lines()
             found.append(self._command())
-        return first if len(found) == 1 else Group(tuple(found), token.line)
+        if len(found) == 1:
+            return first
+        return Group(tuple(Group((each,), each.line, subshell=True) for each in found), token.line)
 
     def _command(self) -> Command:
         if self._at >= len(self._tokens):
@@ -155,7 +159,7 @@ class _Parser:
             body = self.commands(until=())
             self._expect(")", begun=token)
             self._redirections()
-            return Group(body, token.line)
+            return Group(body, token.line, subshell=True)
         keyword = self._word()
         if keyword in self._compound:
             self._at += 1
@@ -171,20 +175,19 @@ class _Parser:
         return after.value == "(" and after.start == token.end
 
     def _arithmetic(self, token: Token) -> Command:
-        depth, words = 1, list[Word]()
+        depth, start = 1, self._tokens[self._at].end
         while self._at < len(self._tokens):
-            value = self._next().value
+            found = self._next()
+            value = found.value
             depth += {"(": 1, ")": -1}.get(value, 0) if isinstance(value, str) else 0
             if depth == 0:
-                return Test(tuple(words), token.line, arithmetic=True)
-            word = _as_word(value)
-            if word is not None:
-                words.append(word)
+                end = found.end - 2
+                expression = expression_of(self._text[start:end], token.line)
+                return Test((expression,), token.line, arithmetic=True)
         raise ShellError("parentheses that never end", token.line)
 
     def _negated(self, token: Token) -> Command:
-        # Whether it holds is left open; what it would start is seen.
-        return Group((self._command(),), token.line)
+        return Group((self._command(),), token.line, negated=True)
 
     def _braces(self, token: Token) -> Command:
         body = self.commands(until=("}",))
@@ -208,16 +211,17 @@ class _Parser:
             return If(tuple(branches), token.line)
 
     def _while(self, token: Token) -> Command:
-        self.commands(until=("do",))
+        condition = self.commands(until=("do",))
         self._expect("do", begun=token)
         body = self.commands(until=("done",))
         self._expect("done", begun=token)
-        return Loop(None, None, body, token.line)
+        until = isinstance(token.value, Word) and token.value.plain == "until"
+        return Loop(None, None, body, token.line, condition, until)
 
     def _for(self, token: Token) -> Command:
-        name, words = self._word(), None
+        name, words, counting = self._word(), None, tuple[Command, ...]()
         if name is None:  # for ((…))
-            self._until_do(token)
+            counting = (self._until_do(token),)
         else:
             self._at += 1
             self._skip_lines()
@@ -229,13 +233,15 @@ class _Parser:
             self._expect("do", begun=token)
         body = self.commands(until=("done",))
         self._expect("done", begun=token)
-        return Loop(name, words, body, token.line)
+        return Loop(name, words, body, token.line, counting, counts=bool(counting))
 
-    def _until_do(self, token: Token) -> None:
+    def _until_do(self, token: Token) -> Command:
+        """What `for ((…))` counts, as one text."""
         while self._at < len(self._tokens):
-            value = self._next().value
-            if isinstance(value, Word) and value.plain == "do":
-                return
+            found = self._next()
+            if isinstance(found.value, Word) and found.value.plain == "do":
+                counted = self._text[token.end : found.start]
+                return Test((_written(counted, token.line),), token.line, arithmetic=True)
         raise ShellError("'for' without 'do'", token.line)
 
     def _list(self) -> tuple[Word, ...]:
@@ -254,7 +260,7 @@ class _Parser:
             raise ShellError("'case' without a word", token.line)
         self._skip_lines()
         self._expect("in", begun=token)
-        branches: list[tuple[tuple[Word, ...], tuple[Command, ...]]] = []
+        branches: list[tuple[tuple[Word, ...], tuple[Command, ...], str]] = []
         while True:
             self._skip_lines()
             if self._word() == "esac":
@@ -270,9 +276,10 @@ class _Parser:
                 patterns += self._list()
             self._expect(")", begun=token)
             body = self.commands(until=(";;", ";&", ";;&", "esac"))
-            branches.append((tuple(patterns), body))
+            ended = ";;"
             if self._word() != "esac":
-                self._expect(";;", ";&", ";;&", begun=token)
+                ended = self._expect(";;", ";&", ";;&", begun=token)
+            branches.append((tuple(patterns), body, ended))
 
     def _function(self, token: Token) -> Command:
         name = self._word()
@@ -290,7 +297,9 @@ class _Parser:
             raise ShellError(f"the function {name[:40]} has no body", token.line)
         body = self._command()
         text = self._text[token.start : self._tokens[self._at - 1].end]
-        return Function(name, body.body if isinstance(body, Group) else (body,), token.line, text)
+        whole = isinstance(body, Group) and not body.subshell and not body.negated
+        commands = body.body if isinstance(body, Group) and whole else (body,)
+        return Function(name, commands, token.line, text)
 
     def _test(self, token: Token) -> Command:
         words: list[Word] = []

@@ -21,7 +21,7 @@ _OPERATORS = re.compile(r"&&|\|\||;;&|;;|;&|&>>?|<<<|<<-?|[0-9]*(?:>>|>&|<&|>\||
 _BLANK = " \t"
 _ENDS = frozenset(" \t\n;&|()<>")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
+_ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]{0,200})\])?(\+?)=")
 _SPECIAL = re.compile(r"[0-9@*#?$!-]")
 _NUMBERED = re.compile(r"[0-9]+|[@*#?$!-]")
 _EXPANSIONS = re.compile(r":[-=+?]|[-=+?]|%%|##|[%#]|//|/|,,|\^\^|:")
@@ -238,6 +238,10 @@ class Scanner:
             return self._substitution(quoted=quoted, line=line)
         if self._peek(1) == "{":
             return self._braced(quoted=quoted, line=line)
+        if self._peek(1) == "[" and (end := self._text.find("]", self._at)) > 0:
+            # The old form of arithmetic.
+            start, self._at = self._at, end + 1
+            return Substitution(self._text[start : end + 1], quoted, line)
         self._at += 1
         found_name = _NAME.match(self._text, self._at) or _SPECIAL.match(self._text, self._at)
         if found_name is None:
@@ -263,12 +267,10 @@ class Scanner:
         if self._text[end - 2 : end] != "))":
             self._at = start
             return None
-        inner = self._text[start + 3 : end - 2].replace('"', "")
-        scanner = Scanner(inner + '"', first_line=line)
-        scanner._depth = self._depth + 1
-        parts = scanner._double_quoted('"', line) if self._deeper(line) else []
+        self._deeper(line)
+        word = expression_of(self._text[start + 3 : end - 2], line, depth=self._depth + 1)
         self._at = end
-        return Arithmetic(Word(tuple(parts), line), quoted, line)
+        return Arithmetic(word, quoted, line)
 
     def _substitution(self, *, quoted: bool, line: int) -> Part:
         start = self._at
@@ -383,3 +385,10 @@ class Scanner:
             raise ShellError("braces that never end", line)
         self._at = end + 1
         return Substitution(self._text[start : self._at], quoted, line)
+
+
+def expression_of(text: str, line: int, *, depth: int = 0) -> Word:
+    """An arithmetic expression, in which variables are expanded and quotes mean nothing."""
+    scanner = Scanner(text.replace('"', "") + '"', first_line=line)
+    scanner._depth = depth
+    return Word(tuple(scanner._double_quoted('"', line)), line)

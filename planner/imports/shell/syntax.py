@@ -101,10 +101,10 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A word, and what each of its patterns leads to."""
+    """A word, and what each of its patterns leads to, with the operator that ends it."""
 
     subject: Word
-    branches: tuple[tuple[tuple[Word, ...], tuple["Command", ...]], ...]
+    branches: tuple[tuple[tuple[Word, ...], tuple["Command", ...], str], ...]
     line: int
 
 
@@ -116,6 +116,10 @@ class Loop:
     words: tuple[Word, ...] | None
     body: tuple["Command", ...]
     line: int
+    condition: tuple["Command", ...] = ()
+    until: bool = False
+    counts: bool = False
+    """True: it is `for ((…))`, and the condition is what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,13 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Commands between braces or parentheses, or of a pipeline."""
+    """Commands between braces or parentheses, of a pipeline, or behind `!`."""
 
     body: tuple["Command", ...]
     line: int
+    subshell: bool = False
+    """True: what they set ends with them."""
+    negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ OWN_CONFIGS: Mapping[str, Mapping[str, str]] = {
 """verl's own configurations by name → what they set of what is described."""
 MAX_CONFIGS = 50
 MAX_KEYS = 20_000
+MAX_COMPOSED = 200
+"""Configurations that a launch inherits from, each as often as it does."""
 _KEY = re.compile(r"[A-Za-z_][\w@/.\-]*")
 _MAIN = re.compile(r"(^|[./])main_\w+(\.py)?$|fully_async_main$")
 
@@ -43,6 +45,8 @@ class Overrides:
     file: str
     line: int
     given: dict[str, Given] = field(default_factory=dict)
+    composed: int = 0
+    """Configurations that were taken so far, each as often as it was."""
     remarks: list[Remark] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
 
@@ -155,31 +159,51 @@ def _compose(
             found.set(Given(key, value, found.file, line), over=True)
         return
     file = configs.get(name)
-    if file is None:
-        summary = f"the configuration {name[:80]!r} (line {line}) is not among the files"
-        known = ", ".join(OWN_CONFIGS)
-        remedy = f"name its file as well; {framework.target}'s own are {known}"
-        found.reasons.append(Reason(summary=summary, remedy=remedy))
-        return
-    if name in within or len(within) >= MAX_CONFIGS:
-        chain = " -> ".join([*within[-5:], name])
-        found.reasons.append(Reason(summary=f"configurations inherit in a circle: {chain}"))
+    reason = _not_composed(name, file, found, framework, line=line, within=within)
+    if file is None or reason is not None or not isinstance(file.document, dict):
+        if reason is not None and reason not in found.reasons:
+            found.reasons.append(reason)
         return
     document = file.document
-    if not isinstance(document, dict):
-        found.reasons.append(Reason(summary=f"{file.name} holds no keys"))
-        return
     own = {key: value for key, value in document.items() if key != "defaults"}
     parents = list(_parents(document.get("defaults"), file, found))
     if "_self_" not in parents:
         parents.append("_self_")
     for parent in parents:
+        if found.composed > MAX_COMPOSED:
+            return
         if parent == "_self_":
             for given in _flattened(own, file):
                 found.set(given, over=True)
         else:
             at = file.lines.get(("defaults",), 1)
             _compose(parent, configs, found, framework, line=at, within=(*within, name))
+
+
+def _not_composed(
+    name: str,
+    file: LaunchFile | None,
+    found: Overrides,
+    framework: Framework,
+    *,
+    line: int,
+    within: tuple[str, ...],
+) -> Reason | None:
+    """Why a configuration cannot be taken; None: it can, and is counted."""
+    if file is None:
+        summary = f"the configuration {name[:80]!r} (line {line}) is not among the files"
+        known = ", ".join(OWN_CONFIGS)
+        remedy = f"name its file as well; {framework.target}'s own are {known}"
+        return Reason(summary=summary, remedy=remedy)
+    if name in within or len(within) >= MAX_CONFIGS:
+        chain = " -> ".join([*within[-5:], name])
+        return Reason(summary=f"configurations inherit in a circle: {chain}")
+    found.composed += 1
+    if found.composed > MAX_COMPOSED:
+        return Reason(summary=f"more than {MAX_COMPOSED} configurations are inherited from")
+    if not isinstance(file.document, dict):
+        return Reason(summary=f"{file.name} holds no keys")
+    return None
 
 
 def _parents(defaults: object, file: LaunchFile, found: Overrides) -> Iterator[str]:

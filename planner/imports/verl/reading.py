@@ -148,6 +148,11 @@ def _jobs(
         if not found and len(scripts) > 1:
             continue
         jobs += found
+        if not found and reading.ended is not None:
+            file, line = reading.ended
+            remarks.append(
+                Remark(kind="not read", text="the script ends here", file=file, line=line)
+            )
         for file, line, what in reading.remarks:
             remarks.append(Remark(kind="not read", text=what, file=file, line=line))
         for line in dict.fromkeys(reading.passed_on):

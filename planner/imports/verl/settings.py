@@ -152,7 +152,7 @@ class Settings:
         if environment := _ENVIRONMENT.fullmatch(text):
             found = self.values.get(environment[1], environment[2])
             if found is not None:
-                return read_value(found)
+                return self._formed(given, found)
             self.ask(f"{given.key} is the variable {environment[1]}", f"--set {environment[1]}=…")
             return None
         if "${" in text and not text.startswith(("'", '"')):
@@ -160,6 +160,10 @@ class Settings:
                 f"{given.key} is {text[:MAX_SHOWN]}, which is not read", f"--set {given.key}=…"
             )
             return None
+        return self._formed(given, text)
+
+    def _formed(self, given: Given, text: str) -> Value:
+        """A value by how it is written; one that is not read is refused."""
         try:
             return read_value(text)
         except ValueFormError as error:

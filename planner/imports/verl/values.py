@@ -4,28 +4,36 @@ import re
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+)")
+_BACKSLASHES = re.compile(r"\\+")
 _NULL = frozenset({"null", "none"})
 Value = None | bool | int | float | str | list["Value"]
+
+
+MAX_DEPTH = 40
+"""Lists inside lists."""
 
 
 class ValueFormError(ValueError):
     """A value that is not read here."""
 
 
-def read_value(text: str) -> Value:
-    """A value: null, True, numbers, quoted texts, lists, and words.
+def read_value(text: str, *, depth: int = 0) -> Value:
+    """A value: null, True, numbers, quoted texts, lists, and words; `depth`: lists around it.
 
     Raises:
-        ValueFormError: it is a sweep over several values, or its quotes or brackets do not end.
+        ValueFormError: it is a sweep over several values, its quotes or brackets do not end, or
+            too many lists are inside one another.
     """
     text = text.strip()
+    if depth > MAX_DEPTH:
+        raise ValueFormError(f"more than {MAX_DEPTH} lists inside one another")
     if text[:1] in ("'", '"'):
         return _unquoted(text)
     if text.startswith("["):
         if not text.endswith("]"):
             raise ValueFormError("brackets that do not end")
         inner = text[1:-1].strip()
-        return [read_value(each) for each in _parts(inner)] if inner else []
+        return [read_value(each, depth=depth + 1) for each in _parts(inner)] if inner else []
     if text.startswith("{"):
         return text
     if len(_parts(text)) > 1:
@@ -51,7 +59,7 @@ def _unquoted(text: str) -> str:
     quote, found, at = text[0], [], 1
     while at < len(text):
         if text[at] == "\\":
-            run = len(text[at:]) - len(text[at:].lstrip("\\"))
+            run = _BACKSLASHES.match(text, at).end() - at  # type: ignore[union-attr]
             after = text[at + run : at + run + 1]
             if after == quote:
                 found.append("\\" * (run // 2))

@@ -181,6 +181,8 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         **_precisions(settings),
         **_run(settings),
     }
+    if algorithm == "ppo":
+        _note_critic(settings)
     settings.flag("longer_prompts")
     bypass = settings.flag("old_log_probs_of_rollout")
     read = algorithm not in ("remax", "rloo") or kl == "reward"
@@ -214,6 +216,18 @@ def _updates(settings: Settings) -> tuple[int, int]:
 
 def _epochs(settings: Settings) -> int:
     return settings.size("epochs", "actor")
+
+
+def _note_critic(settings: Settings) -> None:
+    """A critic that is updated otherwise than the actor, which no price has."""
+    for decision in ("epochs", "mini_batch"):
+        of_critic, of_actor = settings.size(decision, "critic"), settings.size(decision, "actor")
+        if of_critic != of_actor:
+            told = (
+                f"{settings.key(decision, 'critic')} is {of_critic}, and the actor's is "
+                f"{of_actor}: the critic's updates are priced as the actor's"
+            )
+            settings.note("not priced", told, settings.given(decision, "critic"))
 
 
 def _precisions(settings: Settings) -> dict[str, Any]:

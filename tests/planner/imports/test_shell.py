@@ -42,7 +42,7 @@ def test_what_a_condition_leaves_open_is_unknown_after_it() -> None:
     script = "A=1; B=1\nif ping -c 1 host; then A=2; else A=3; fi\nstart $A $B"
     found = read(script)
     assert words(found) == ["start", "${A}", "1"]
-    assert "line 2" in found.commands[0].words[1].unknown.why  # type: ignore[union-attr]
+    assert "line 2" in found.commands[-1].words[1].unknown.why  # type: ignore[union-attr]
     assert words(read(script, A="5")) == ["start", "5", "1"]
 
 
@@ -138,3 +138,26 @@ def test_what_is_no_script_is_named_with_its_line(script: str, line: int) -> Non
     with pytest.raises(ShellError) as caught:
         read(script)
     assert caught.value.line == line
+
+
+def test_parentheses_inside_one_another_are_bounded() -> None:
+    assert words(read("start $((" + "(" * 8 + "1" + ")" * 8 + "))")) == ["start", "1"]
+    [_, deep] = read("start $((" + "(" * 90 + "1" + ")" * 90 + "))").commands[-1].words
+    assert "inside one another" in deep.shown
+
+
+def test_a_script_that_is_read_again_and_again_ends() -> None:
+    loop = "for i in " + " ".join("1" * 500) + "; do source env.sh; done\nstart $A"
+    scripts = {"launch.sh": loop, "env.sh": "A=1\n" + "# long\n" * 1000}
+    with pytest.raises(ShellError, match="expands to more than"):
+        Interpreter(scripts, {}, lambda *_: None).read("launch.sh")
+    scripts["env.sh"] = "A=1\n"
+    assert words(Interpreter(scripts, {}, lambda *_: None).read("launch.sh")) == ["start", "1"]
+
+
+def test_a_guard_that_ends_the_script_is_told_and_read_on() -> None:
+    found = read('if [ -z "$MODEL" ]; then exit 1; fi\nstart a')
+    assert words(found) == ["start", "a"]
+    assert [(line, what) for _, line, what in found.remarks] == [
+        (1, "the script ends here (exit 1): it is read on")
+    ]

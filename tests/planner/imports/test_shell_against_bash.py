@@ -113,3 +113,80 @@ HANDWRITTEN = (
 @pytest.mark.parametrize("script", HANDWRITTEN)
 def test_words_of_usual_forms(script: str, tools: Path) -> None:
     assert by_reading(script) == by_bash(script, tools)
+
+
+FOLLOWED = r"""
+M=Org-7B; if [[ "$M" == *"7B"* ]]; then N=8; else N=16; fi; start $N
+M=Org-7B; case "$M" in *"7B"*) N=8;; *) N=16;; esac; start $N
+M=Org-7B; P=Org; case "$M" in "$P"*) N=8;; *) N=16;; esac; start $N
+M=Org-7B; P=Org; if [[ $M == ${P}* ]]; then N=8; else N=16; fi; start $N
+M='*b'; if [[ 'ab' == "$M" ]]; then N=1; elif [[ ab == $M ]]; then N=2; fi; start $N
+A=foobar; start ${A%"bar"} ${A#"f"*} ${A%%[^f]*}
+f() { if [ "$1" = a ]; then N=1; return; fi; N=2; }; f a; start $N
+f() { return 1; }; if f; then N=1; else N=2; fi; start $N
+for x in 1 2 3; do N=$x; break; done; start $N
+for x in 1 2; do for y in 1 2; do break 2; done; done; start $x $y
+for x in 1 2 3; do if [ $x = 1 ]; then continue; fi; A=p$x; done; start $A
+start one; exit 0; start two
+f() { n=$1; shift; start n=$n "$@"; set -- q r; start "$@"; }; f x a=1 b=2
+set -- a=1 b=2; start "$@" $#; shift; start $1; set -euo pipefail; start "$@"
+X=(a=1 b=2 c=3); start "${X[@]:1}" "${X[@]:0:2}"
+f() { start "${@:2}" ${@:2:1}; }; f name 'a b' c
+f() { local N=4; start $N; }; N=8; f; start $N
+f() { local N=4; g; start $N; }; g() { N=5; }; N=8; f; start $N
+N=8; (N=4; cd /); start $N
+N=8; : | N=4; start $N
+f() ( A=2 ); A=1; f; start $A
+A=1; (exit 1) || A=2; start $A
+A=1; f() { start $A; }; A=2 f; start $A
+if [ -n $A ]; then N=1; else N=2; fi; start $N
+A=010; if [ $A -eq 10 ]; then N=1; else N=2; fi; start $N
+A=false; B=0; $A && B=1; start $B
+A=a; case $A in a) C=1;;& *) C=2;; esac; start $C
+A=a; case $A in a) C=1;& b) D=2;; *) C=3;; esac; start $C $D
+A=0; export A=1 B=x$A; start $A $B
+export "A=1 2"; start "$A"
+A=3; until false; do A=$((A-1)); if [ $A = 1 ]; then break; fi; done; start $A
+A=3; while [ $A -gt 0 ]; do A=$((A-1)); done; start $A
+A=0; ! true && A=1; ! false && B=2; start a$A $B
+A=5; (( A > 3 )) && B=1; start $A $B
+A=1; f() { exit 0; }; (f); start $A
+""".strip().splitlines()
+"""What leaves, scopes and patterns are followed."""
+
+
+@pytest.mark.parametrize("script", FOLLOWED)
+def test_what_bash_leaves_and_matches_is_followed(script: str, tools: Path) -> None:
+    assert by_reading(script) == by_bash(script, tools)
+
+
+UNKNOWN = r"""
+N=3; start $((--N)) $N
+N=3; B=$((N+=2)); start $B $N
+N=2; let N=N*2; start $N
+N=2; ((N*=2)); start $N
+A=1,2,3; IFS=,; for x in $A; do B=$x; done; start $B
+X=(1 2); IFS=,; start "${X[*]}"
+A=3; B=$[A+1]; start $B
+declare -i A=3; A+=2; start $A
+X=([0]=a [1]=b); start ${X[0]}
+declare -A M=([a]=1 [b]=2); start ${M[a]}
+X=(a b); unset 'X[0]'; start "${X[@]}"
+X=(a b); start "${X[@]/#/--}"
+X=(a b); start "p${X[@]}"
+A=x; B=x; for ((i=0;i<2;i++)); do B=$A; A=y; done; start $B
+A=x; B=x; while read -r line; do B=$A; A=y; done; start $B
+printf -v A %s hi; start $A
+[[ a7 =~ 7 ]]; A=${BASH_REMATCH[0]}; start $A
+A=$(echo 'p q'); X=($A); start ${#X[@]}
+f() { start $#; }; f $(echo 'p q')
+P='@(a|b)'; [[ a == $P ]] && B=1; start x$B
+[[ a == [[:alpha:]] ]] && B=1; start x$B
+f() { grep -q a b && return; N=2; }; N=1; f; start $N
+""".strip().splitlines()
+"""What is not followed."""
+
+
+@pytest.mark.parametrize("script", UNKNOWN)
+def test_what_is_not_followed_is_unknown(script: str) -> None:
+    assert None in by_reading(script)[-1]
