@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import LaunchFile, Remark
-from automap.planner.imports.shell.interpreter import Reading, Started
 from automap.planner.imports.shell.values import Field, Unknown
+from automap.planner.imports.shell.walk import Reading, Started
 
 OWN_CONFIGS: Mapping[str, Mapping[str, str]] = {
     "ppo_trainer": {},

@@ -10,9 +10,10 @@ from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark
 from automap.planner.imports.shell.expansion import Expander
-from automap.planner.imports.shell.interpreter import Interpreter, Started
+from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
+from automap.planner.imports.shell.walk import Started, Walk
 from automap.planner.imports.verl.keys import classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
     Given,
@@ -205,7 +206,7 @@ def _chosen(
     return command, place
 
 
-def _printed(text: str, interpreter: Interpreter, expander: Expander) -> str | None:
+def _printed(text: str, interpreter: Walk, expander: Expander) -> str | None:
     """What a command substitution prints, of the one that exports write: a quoted value."""
     if not text.startswith("quoted ") or interpreter.reading.texts.get("quoted") != QUOTED:
         return None
