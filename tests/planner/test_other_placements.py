@@ -40,7 +40,14 @@ OFFLOADS = ("none", "optimizer", "weights")
 RECOMPUTES = ("none", "selective", "full")
 
 
-@pytest.fixture(scope="module", params=JOBS)
+LONG = ("remax", "grpo, mixture", "long responses")
+"""Jobs that only the whole suite plans."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in JOBS],
+)
 def plan(request: pytest.FixtureRequest) -> Plan:
     job = JOBS[request.param]
     search = job.search.model_copy(update={"limit_by": "work"})

@@ -131,6 +131,7 @@ def test_other_shipped_tables_than_were_learnt_of_are_told(tmp_path: Path) -> No
     assert "learnt of version 0123456789ab" in told[0]
 
 
+@pytest.mark.slow
 def test_each_gpu_type_learns_of_its_own_pools(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

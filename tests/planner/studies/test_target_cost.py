@@ -38,6 +38,7 @@ def test_any_has_no_limits() -> None:
     assert list(limits(ANY)) == []
 
 
+@pytest.mark.slow
 def test_a_target_costs_what_its_plan_takes_more_than_the_free_one() -> None:
     cost = target_cost(PPO, VERL.name)
     assert cost.plan is not None
