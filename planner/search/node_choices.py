@@ -14,6 +14,8 @@ from automap.planner.search.space.search_space import SearchSpace
 
 Sizes = tuple[int, ...]
 """Usable GPUs per pool."""
+FIRST_SHARE = 0.5
+"""The share of what is left of the limit that a search on some nodes may take."""
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
 
@@ -114,15 +116,16 @@ class SharedBudget:
             return self.limits.clock_seconds <= 0.01 * self.seconds
         return self.left <= 0.01 * self.limits.deterministic_seconds
 
-    def next_share(self) -> Limits:
-        """Limits for the next search: half of what is left."""
-        return replace(self.limits, deterministic_seconds=self.left).part(0.5)
+    def next_share(self, share: float = FIRST_SHARE) -> Limits:
+        """Limits for the next search: such a share of what is left."""
+        return replace(self.limits, deterministic_seconds=self.left).part(share)
 
-    def take(self, *, proven: bool) -> None:
+    def take(self, *, proven: bool, share: float = FIRST_SHARE) -> None:
         """Count a search that has ended; what the clock counts needs none."""
         if self.seconds < inf:
             return
-        self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
+        proof = PROOF_SHARE * self.limits.deterministic_seconds
+        self.left -= proof if proven else share * self.left
 
 
 def _halves(box: _Box) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -15,13 +15,15 @@ from automap.planner.plan.price import fixed_seconds
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import TICK_SECONDS, Limits
-from automap.planner.search.node_choices import NodeChoices, SharedBudget, Sizes
+from automap.planner.search.node_choices import FIRST_SHARE, NodeChoices, SharedBudget, Sizes
 from automap.planner.search.proven import Proven
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import Attempt
 
 NOT_SEARCHED = "on numbers of nodes that were not searched"
+SECOND_SHARE = 0.95
+"""What all second searches may take of what is left once no other nodes need it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,10 @@ class Nodes:
     """The placements on them."""
     cutoff_seconds: float | None
     """Only shorter periods are of interest; None: all are."""
+    share: float = FIRST_SHARE
+    """What their search may take of what is left of the limit."""
+    is_first: bool = True
+    """False where the limit ended a search on them before."""
 
 
 class NodeObjective(ABC):
@@ -111,6 +117,8 @@ class NodeObjective(ABC):
         self.best: SearchResult | None = None
         self.open_bounds: dict[str, float] = {}
         """What the limit left undecided, in words → no placement there has a lower objective."""
+        self._cut: dict[str, Sizes] = {}
+        """Nodes of these that were searched once, in words → sizes."""
         self._space, self._choices = space, NodeChoices(space, cost)
         self._options, self._used = 0, 0.0
 
@@ -137,17 +145,35 @@ class NodeObjective(ABC):
     def next(self) -> Nodes | None:
         """The nodes to search next; None: no others are better, or the limit is reached."""
         most, choice = self._most(), None
-        if self._is_beaten(self._choices.least):
-            return None
-        if not self.budget.is_spent:
+        if not self._is_beaten(self._choices.least) and not self.budget.is_spent:
             choice = self._choices.next(most=most, deadline=self.limits.deadline)
         least, sizes = choice or (self._choices.least, ())
-        if least > most or self._is_beaten(least):
-            return None
+        if least == inf or least > most or self._is_beaten(least):
+            return self._second()
         if choice is None:
-            self.open_bounds |= {NOT_SEARCHED: least} if least < inf else {}
+            self.open_bounds[NOT_SEARCHED] = least
             return None
+        return self._nodes(sizes, least)
+
+    def _second(self) -> Nodes | None:
+        """Nodes on which a search was cut, with what no others need of the limit."""
+        bounds = {where: self.open_bounds[where] for where in self._cut}
+        left = {where: least for where, least in bounds.items() if not self._is_beaten(least)}
+        if not left or self.budget.is_spent:
+            return None
+        where = min(left, key=left.__getitem__)
+        sizes, least = self._cut.pop(where), self.open_bounds.pop(where)
+        return replace(self._nodes(sizes, least), share=SECOND_SHARE / len(left), is_first=False)
+
+    def _nodes(self, sizes: Sizes, least: float) -> Nodes:
         return Nodes(sizes, least, self._space.on_gpus(sizes), self._cutoff_seconds(sizes))
+
+    def _leave_open(self, nodes: Nodes, bound: float) -> None:
+        """Note what the limit left undecided on these nodes."""
+        where = _on(nodes.sizes)
+        self.open_bounds[where] = max(bound, nodes.least)
+        if nodes.is_first:
+            self._cut[where] = nodes.sizes
 
     def _is_beaten(self, least: float) -> bool:
         return self.best is not None and least >= self.best.objective_value
@@ -155,23 +181,21 @@ class NodeObjective(ABC):
     def result(self) -> SearchResult:
         """The best placement, and what is proven over all numbers of nodes."""
         best = self.best or self._best_attempt()
-        if best is None:
-            bound = min(self.open_bounds.values(), default=inf)
-            best = SearchResult(None, bound, is_proven=not self.open_bounds)
-        else:
-            bound = min([best.objective_value * (1 - self.gap), *self.open_bounds.values()])
+        best = best or SearchResult(None, inf, is_proven=True)
+        within = best.objective_value * (1 - self.gap)
+        left = {where: least for where, least in self.open_bounds.items() if least < within}
         return replace(
             best,
-            lower_bound=bound,
-            is_proven=not self.open_bounds,
+            lower_bound=min([within, *left.values()]),
+            is_proven=not left,
             deterministic_seconds=self._used,
             options=self._options,
             attempts=self.attempts,
-            weak_side=min(self.open_bounds, key=self.open_bounds.__getitem__, default=None),
+            weak_side=min(left, key=left.__getitem__, default=None),
         )
 
-    def _count(self, found: SearchResult) -> None:
-        self.budget.take(proven=found.is_proven)
+    def _count(self, nodes: Nodes, found: SearchResult) -> None:
+        self.budget.take(proven=found.is_proven, share=nodes.share)
         self._options += found.options
         self._used += found.deterministic_seconds
 
@@ -211,11 +235,10 @@ class Cheapest(NodeObjective):
 
     def improves(self, nodes: Nodes, found: SearchResult) -> bool:
         """Count a search that has ended; whether it found a cheaper placement than all before."""
-        self._count(found)
+        self._count(nodes, found)
         if not found.is_proven:
             per_second = self._space.price_per_second(nodes.sizes)
-            bound = self.run_price.price(found.lower_bound, per_second)
-            self.open_bounds[_on(nodes.sizes)] = bound
+            self._leave_open(nodes, self.run_price.price(found.lower_bound, per_second))
         known = inf if self.best is None else self.best.objective_value
         return self.value(found.solution) < known
 
@@ -271,9 +294,9 @@ class FewestGpus(NodeObjective):
 
     def improves(self, nodes: Nodes, found: SearchResult) -> bool:
         """Count a search that has ended; whether it found a placement that meets the target."""
-        self._count(found)
+        self._count(nodes, found)
         if found.solution is None and not found.is_proven:
-            self.open_bounds[_on(nodes.sizes)] = nodes.least
+            self._leave_open(nodes, nodes.least)
         return found.solution is not None
 
     def keep(self, found: SearchResult, canonical: SearchResult) -> None:

@@ -103,7 +103,7 @@ def best_on_nodes(objective: NodeObjective, names: Sequence[str]) -> SearchResul
         part = nodes.space
         # Once a search has found something, no strategy is as good on fewer or other nodes.
         starts = attempted(part, names, objective.limits) if objective.best is None else []
-        limits = objective.budget.next_share()
+        limits = objective.budget.next_share(nodes.share)
         found = fastest(part, starts, limits, nodes.cutoff_seconds)
         if objective.improves(nodes, found):
             objective.keep(found, canonical(part, found, objective.budget.next_share()))

@@ -28,3 +28,30 @@ def test_remax_with_a_shadow_is_proven_within_the_work_of_three_seconds() -> Non
         )
     )
     assert found.search.stopped.startswith("the search is complete")
+
+
+def test_memory_is_not_counted_where_coarse_bytes_exclude_nothing() -> None:
+    """Fifty rounds without it take the work of a second; with it, none of the limit is left."""
+    found = make_plan(
+        small_job(
+            "rloo",
+            models={
+                "actor": {"architecture": "deepseek-v3", "lora": {"rank": 16}},
+                "reward": {"remote": {"seconds_per_response": 8.0, "concurrency": 17476}},
+            },
+            cluster__pools=[{"name": "b200", "gpu": "b200", "num_nodes": 4096}],
+            constraints={"parallelism": {"actor": {"tensor_parallel_size": 4}}},
+            workload__training_stack="nemo-rl",
+            workload__rollout_precision="fp8",
+            workload__rollout_engine="sglang",
+            workload__kl="reward",
+            workload__updates_per_epoch=1,
+            workload__prompts_per_iteration=32768,
+            workload__responses_per_prompt=4,
+            workload__prompt_length={"mean": 500, "max": 2000},
+            workload__response_length={"p50": 682, "p90": 2046, "max": 8192},
+            search__limit_by="work",
+            search__time_limit_seconds=5,
+        )
+    )
+    assert found.search.stopped.startswith("the search is complete")

@@ -386,6 +386,33 @@ def test_the_work_of_all_numbers_of_nodes_counts(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_nodes_whose_search_was_cut_are_searched_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first search of all ends at once: a second one on its nodes has what others leave."""
+    searches: list[SearchSpace] = []
+
+    def cut_at_first(space: SearchSpace, *, limits: Limits, **kwargs: Any) -> SearchResult:
+        searches.append(space)
+        work = limits.deterministic_seconds if len(searches) > 1 else 0.0
+        return solve(space, limits=replace(limits, deterministic_seconds=work), **kwargs)
+
+    monkeypatch.setattr(search, "solve", cut_at_first)
+    problem = priced(instance(seed, barrier=True), seed)
+    space = space_of(problem)
+    every = list(every_placement(problem))
+    fastest = float(min((p for p, _ in every), default=0))
+    prices = [p * space.price_per_second(s) for p, s in every]
+    cheapest = best_on_nodes(Cheapest(RunPrice(space, 1, 0.0), [], LIMITS), [])
+    assert cheapest.is_proven
+    assert cheapest.objective_value == pytest.approx(min(prices, default=inf))
+    searches.clear()
+    fewest = best_on_nodes(FewestGpus(space, [], LIMITS, fastest), [])
+    counts = [paid_gpus(problem, s) for p, s in every if p <= fastest]
+    assert fewest.objective_value == min(counts, default=inf)
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
     space, names = space_of(problem), STARTS
