@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.search.model.problem import CallOption, Precedence, Problem
+from automap.planner.search.model.problem import CallOption, CopyOption, Precedence, Problem
 
 FUNCTIONS = (0, 1, 2, 3)
 """0 is the area bound, q ≥ 1 is f_q."""
@@ -55,6 +55,7 @@ class Bounds:
         self.problem = problem
         self.calls = range(len(problem.calls))
         self.uses = sorted(_uses(problem) if uses is None else uses)
+        self._copy_options: dict[tuple[int, int], CopyOption] = {}
 
     @cached_property
     def following(self) -> list[set[int]]:
@@ -127,7 +128,7 @@ class Bounds:
 
     def weights(self, call: int, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
-        copy = self.problem.copies[option.copy].options[option.copy_option]
+        copy = self._copy_option(option)
         (count, seconds), *tail = option.held(copy.num_gpus)
         seconds += self.busy_seconds(call, option) - option.seconds
         whole = tuple(share * seconds for share in self.shares(copy.pool, count))
@@ -166,10 +167,16 @@ class Bounds:
         return first
 
     def _sync_seconds(self, option: CallOption) -> float:
-        copy = self.problem.copies[option.copy]
-        if copy.shadow_of is None:
+        if self.problem.copies[option.copy].shadow_of is None:
             return 0.0
-        return copy.options[option.copy_option].sync_seconds
+        return self._copy_option(option).sync_seconds
+
+    def _copy_option(self, option: CallOption) -> CopyOption:
+        """The option of its copy; kept, as columns make a new one each time."""
+        key = (option.copy, option.copy_option)
+        if key not in self._copy_options:
+            self._copy_options[key] = self.problem.copies[option.copy].options[option.copy_option]
+        return self._copy_options[key]
 
     @cached_property
     def is_source(self) -> list[bool]:
@@ -208,14 +215,24 @@ class Bounds:
 
     def minimum(self, call: int, options: list[CallOption]) -> CallMinimum:
         """Componentwise least over options; a call without options takes its fixed time."""
-        if not self.problem.calls[call].options:
-            zeros = (0.0,) * (1 + len(self.problem.pools) * len(FUNCTIONS))
-            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
+        return self.least(call, *self.measured(call, options))
+
+    def measured(self, call: int, options: list[CallOption]) -> tuple[FloatArray, FloatArray]:
+        """([option] seconds, [option, weight] weights)."""
+        seconds = [self.seconds(call, option) for option in options]
         weights = [self.weights(call, option) for option in options]
-        return CallMinimum(
-            min(self.seconds(call, option) for option in options),
-            tuple(map(min, zip(*weights, strict=True))),
-        )
+        return np.array(seconds), np.array(weights).reshape(len(options), self._num_weights)
+
+    def least(self, call: int, seconds: FloatArray, weights: FloatArray) -> CallMinimum:
+        """`minimum` of options that are measured."""
+        if not self.problem.calls[call].options:
+            fixed = self.problem.calls[call].fixed_seconds
+            return CallMinimum(fixed, (0.0,) * self._num_weights)
+        return CallMinimum(float(seconds.min()), tuple(weights.min(axis=0).tolist()))
+
+    @cached_property
+    def _num_weights(self) -> int:
+        return 1 + len(self.problem.pools) * len(FUNCTIONS)
 
     def offsets(self, minima: Sequence[CallMinimum]) -> list[CallMinimum]:
         """Per call what every choice for it has in common.

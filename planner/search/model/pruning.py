@@ -5,10 +5,12 @@ a known solution, or (b) another option of the same copy, pool and size is at le
 everything that any constraint reads.
 """
 
-import operator
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from automap.planner.layout import FloatArray
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.problem import Assignment, CallOption, CopyOption, Problem
 from automap.planner.search.model.variables import bytes_to_mib
@@ -51,6 +53,25 @@ def prune(problem: Problem, *, upper_bound_seconds: float | None) -> Pruned:
     work.forget_loose_memory()
     work.drop_dominated()
     return work.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Options of a call in the terms of its bounds."""
+
+    numbers: list[int]
+    """Index of each."""
+    seconds: FloatArray
+    weights: FloatArray
+    """[option, weight]"""
+
+    def among(self, options: dict[int, CallOption]) -> "_Measured":
+        """Those that remain."""
+        left = [place for place, number in enumerate(self.numbers) if number in options]
+        if len(left) == len(self.numbers):
+            return self
+        numbers = [self.numbers[place] for place in left]
+        return _Measured(numbers, self.seconds[left], self.weights[left])
 
 
 class _Work:
@@ -102,32 +123,36 @@ class _Work:
             if sum(map(len, self.copies)) == before:
                 return
 
-    def _minima(self) -> list[CallMinimum]:
-        return [
-            self.bounds.minimum(call, list(options.values()))
-            for call, options in enumerate(self.calls)
-        ]
-
     def drop_slow(self, limit: float) -> None:
         """Drop call options and copy options whose bound exceeds the limit, until none does."""
+        measured = [
+            _Measured([*options], *self.bounds.measured(call, [*options.values()]))
+            for call, options in enumerate(self.calls)
+        ]
         while all(self.calls[c] or not call.options for c, call in enumerate(self.problem.calls)):
             before = sum(map(len, self.calls)) + sum(map(len, self.copies))
-            minima = self._minima()
-            self._drop_slow_calls(minima, limit)
+            measured = [
+                each.among(options) for each, options in zip(measured, self.calls, strict=True)
+            ]
+            minima = [
+                self.bounds.least(call, each.seconds, each.weights)
+                for call, each in enumerate(measured)
+            ]
+            self._drop_slow_calls(measured, minima, limit)
             self._drop_slow_copies(minima, limit)
             self._drop_orphans()
             if sum(map(len, self.calls)) + sum(map(len, self.copies)) == before:
                 return
 
-    def _drop_slow_calls(self, minima: list[CallMinimum], limit: float) -> None:
+    def _drop_slow_calls(
+        self, measured: list["_Measured"], minima: list[CallMinimum], limit: float
+    ) -> None:
         offsets = self.bounds.offsets(minima)
-        for call, options in enumerate(self.calls):
-            seconds, rests = offsets[call].seconds, offsets[call].weights
-            for index, option in list(options.items()):
-                weights = self.bounds.weights(call, option)
-                bounds = map(operator.add, weights, rests)
-                if max(self.bounds.seconds(call, option) + seconds, *bounds) > limit:
-                    del options[index]
+        for options, each, offset in zip(self.calls, measured, offsets, strict=True):
+            slow = each.seconds + offset.seconds > limit
+            slow |= (each.weights + np.array(offset.weights) > limit).any(axis=1)
+            for number in np.flatnonzero(slow).tolist():
+                del options[each.numbers[number]]
 
     def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:
         """A copy's own calls run one after another; if a path has them all, so does its rest."""
