@@ -32,7 +32,11 @@ def nearest_usual(plan: Plan) -> str:
         seconds = f"{formats.price(best.price_per_iteration or 0.0)} an iteration, {seconds}"
     if best.reason == "same placement":
         return f"{best.name}: the same placement"
-    return f"{best.name}: {100 * (times(best) - 1):+.1f} % ({seconds})"
+    percent = 100 * (times(best) - 1)
+    if percent < 0:  # as the tolerance of a simpler plan allows
+        more = "cheaper" if by_price else "faster"
+        return f"{best.name}: {-percent:.1f} % {more} ({seconds}), less simple"
+    return f"{best.name}: {percent:+.1f} % ({seconds})"
 
 
 def strategy_table(strategies: Sequence[Strategy], *, claims: bool = False) -> Table:
