@@ -20,7 +20,8 @@ ENGINE_SIZES = (
 
 def shadowed_roles(job: Job) -> list[str]:
     """Roles that may have a shadow: their rollouts follow the training of earlier iterations."""
-    if not job.spec.constraints.allow_shadow_copies:
+    spec = job.spec
+    if not spec.constraints.allow_shadow_copies or spec.algorithm in job.target.not_apart:
         return []
     return [role for role in job.models if weights_edge(job.dataflow, role) is not None]
 
@@ -111,10 +112,25 @@ def settings(job: Job, call: Call) -> ParallelismConstraint | None:
 
 def engine_sizes(job: Job, call: Call) -> ParallelismConstraint:
     """Sizes that the spec fixes of the engine of a generate call; num_gpus: of its range."""
-    of_role, own = job.spec.constraints.parallelism.get(call.role), _own(job, call)
+    of_role = job.spec.constraints.parallelism.get(call.role)
     tensor = None if of_role is None else of_role.generation_tensor_parallel_size
     sizes = ParallelismConstraint(tensor_parallel_size=tensor)
-    return sizes if own is None else sizes.model_copy(update=_given(own))
+    others = generations(job, call) if shares_engine(job, call) else []
+    for each in (*others, call):
+        own = _own(job, each)
+        sizes = sizes if own is None else sizes.model_copy(update=_given(own))
+    return sizes
+
+
+def generations(job: Job, call: Call) -> list[Call]:
+    """The generate calls of a call's model."""
+    return [c for c in job.dataflow.calls if c.model == call.model and c.kind == "generate"]
+
+
+def shares_engine(job: Job, call: Call) -> bool:
+    """Whether a call is one of several generations that the target has one engine for."""
+    several = call.kind == "generate" and len(generations(job, call)) > 1
+    return several and job.target.one_engine
 
 
 def shadow_sizes(job: Job, role: str) -> list[ParallelismConstraint]:

@@ -73,6 +73,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
     yield from _range_refusals(placement, target)
     yield from _process_refusals(job, placement, target)
     yield from _rollout_place_refusals(job, placement, target)
+    yield from _engine_refusals(placement, target)
     for copy in placement.copies:
         yield from _copy_refusals(job, copy, target)
     yield from _call_refusals(job, placement, target)
@@ -173,6 +174,8 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
         if shadow.kind == "shadow":
             yield from _served_refusals(placement, target)
     kinds = {copy.id: copy.kind for copy in placement.copies}
+    if "shadow" in kinds.values() and job.spec.algorithm in target.not_apart:
+        yield f"{job.spec.algorithm} with rollouts on GPUs of their own"
     if "shadow" in kinds.values() and target.one_epoch_apart and job.spec.workload.epochs > 1:
         yield f"{job.spec.workload.epochs} epochs with rollouts on GPUs of their own"
     if target.stale_rollouts_apart and job.spec.search.staleness:
@@ -181,6 +184,21 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
                 yield (
                     f"call {call.id} is on the GPUs that train, but with search.staleness "
                     f"{target.name} generates on GPUs of their own"
+                )
+
+
+def _engine_refusals(placement: Placement, target: Target) -> Iterator[str]:
+    """Generations of one model that a target has one engine for, but that need two."""
+    first: dict[str, CallPlacement] = {}
+    for call in placement.calls if target.one_engine else ():
+        if call.kind != "generate":
+            continue
+        one = first.setdefault(call.role, call)
+        for field in ("copy_id", "parallelism", "kv_cache_bytes"):
+            if getattr(one, field) != getattr(call, field):
+                yield (
+                    f"calls {one.id} and {call.id} differ in {field}, but {target.name} has one "
+                    "engine for both"
                 )
 
 

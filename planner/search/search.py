@@ -172,8 +172,8 @@ def solve(
 def _solve_processes(
     space: SearchSpace, limits: Limits, incumbent: Selected | None, cutoff_seconds: float | None
 ) -> SearchResult:
-    """`_solve`, where models of one process share its engine and sizes: for each of these."""
-    if all(copy.process is None for copy in space.tables.copies):
+    """`_solve`; where models share a process, or generations an engine, for each of these."""
+    if not space.tables.has_processes:
         return _solve(space, limits, incumbent, cutoff_seconds)
     choices, budget, best = ProcessSpaces(space), Budget(limits), incumbent
     results: list[SearchResult] = []

@@ -132,8 +132,10 @@ VERL = Target(
     ),
     process_roles=VERL_ROLES,
     roles=VERL_ROLES | {"reward"},
-    # Its ReMax is the older trainer's, whose two generations have one engine and one cache.
-    algorithms=frozenset({"ppo", "grpo", "rloo", "reinforce_plus_plus", "dapo"}),
+    algorithms=frozenset({"ppo", "grpo", "remax", "rloo", "reinforce_plus_plus", "dapo"}),
+    # Its ReMax is the older trainer's.
+    not_apart=frozenset({"remax"}),
+    one_engine=True,
     one_gpu_type=True,
     ranges="equal",
     shadows_apart=True,

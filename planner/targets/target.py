@@ -51,6 +51,10 @@ class Target:
     """All nodes have GPUs of one type."""
     shadows_apart: bool = False
     """A rollout that is not on its model's own GPUs has GPUs of its own."""
+    not_apart: frozenset[str] = frozenset()
+    """Algorithms whose rollouts are on the GPUs that train."""
+    one_engine: bool = False
+    """All generations of a model are by one engine with one cache, of as many responses each."""
     stale_rollouts_apart: bool = False
     """With `search.staleness` nothing is generated on the GPUs that train."""
     tensor_in_node: bool = False
@@ -133,6 +137,12 @@ class Target:
 
     def _refuses_schedule(self, spec: JobSpec) -> tuple[str, str] | None:
         workload, search = spec.workload, spec.search
+        if search.staleness and spec.algorithm in self.not_apart:
+            return "search.staleness", f"{spec.algorithm} generates on the GPUs that train"
+        if self.one_engine and spec.algorithm == "remax" and workload.responses_per_prompt > 1:
+            # The second of its generations has one.
+            why = f"it is {workload.responses_per_prompt}, and remax generates a greedy one besides"
+            return "workload.responses_per_prompt", why
         if self.one_epoch_apart and search.staleness and workload.epochs > 1:
             why = f"it is {workload.epochs}, and with staleness a batch is trained on once"
             return "workload.epochs", why

@@ -120,6 +120,9 @@ class CallTable:
     """[row] which of TAILS the generation has, counted from 1; 0: none. None: none is wanted."""
     main_phase_shares: FloatArray | None = None
     """[row] the part of the seconds after which the tail begins, beside `tail`."""
+    process: IntArray | None = None
+    """[row, column] what all generations of its model have in common: the engine's sizes, then its
+    cache. None: they may differ."""
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -157,7 +160,7 @@ class CallTable:
         return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
 
 
-OPTIONAL_COLUMNS = ("chunk_ready_shares", "tail", "main_phase_shares")
+OPTIONAL_COLUMNS = ("chunk_ready_shares", "tail", "main_phase_shares", "process")
 PLAIN_COLUMNS = tuple(
     field.name
     for field in fields(CallTable)
@@ -173,6 +176,12 @@ class Tables:
     calls: list[CallTable]
     dataflow_calls: tuple[Call, ...]
     num_priced: int
+
+    @property
+    def has_processes(self) -> bool:
+        """True where models of one process, or generations of one engine, have to agree."""
+        processes = [copy.process for copy in self.copies] + [call.process for call in self.calls]
+        return any(process is not None for process in processes)
 
     @property
     def differ_in_one_node(self) -> bool:

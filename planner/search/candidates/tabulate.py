@@ -101,12 +101,21 @@ class Candidates:
             tables = pool.map(self._call_table, [first[kind] for kind in kinds])
             priced = dict(zip(kinds, tables, strict=True))
         calls = [
-            replace(table, call=each.index, copy=each.copy)
+            replace(table, call=each.index, copy=each.copy, process=self._engine(each.call, table))
             for each in self._served
             for table in [priced[each.kind][0]]
             if table is not None
         ]
         return calls, sum(priced[each.kind][1] for each in self._served)
+
+    def _engine(self, call: Call, table: CallTable) -> IntArray | None:
+        """What a generation has in common with the others of its model; None: nothing.
+
+        These are alike, so no setting that one of them needs is beaten in another.
+        """
+        if not pins.shares_engine(self.job, call):
+            return None
+        return np.column_stack([*table.engine.columns().values(), table.kv_cache_bytes])
 
     def _role_kind(self, role: str) -> Hashable:
         """A key that roles share if their homes have the same layouts, bytes and seconds."""

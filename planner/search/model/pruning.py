@@ -66,7 +66,7 @@ class _Measured:
     """[option, weight]"""
 
     def among(self, options: dict[int, CallOption]) -> "_Measured":
-        """Those that remain."""
+        """The options that remain of these."""
         left = [place for place, number in enumerate(self.numbers) if number in options]
         if len(left) == len(self.numbers):
             return self

@@ -1,20 +1,25 @@
 """Models of one process: the spaces in which all of them share its engine and sizes.
 
 Some targets train and score several models in one process per GPU, whose parallel groups they
-share. Every choice of engine and sizes is a space of its own. They come best bound first, and what
-they have in common is decided one column after another, so most are never looked at.
+share, or have one engine for all generations of a model. Every choice of engine and sizes is a
+space of its own. They come best bound first, and what they have in common is decided one column
+after another, so most are never looked at.
 """
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Literal
 
 import numpy as np
 
 from automap.planner.layout import IntArray
-from automap.planner.search.candidates.tables import FREE, BoolArray
+from automap.planner.search.candidates.tables import FREE, BoolArray, Tables
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.search_space import SearchSpace
+
+Kind = Literal["copies", "calls"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -40,8 +45,7 @@ class ProcessSpaces:
     """The spaces of all engines and sizes that models of one process may share."""
 
     def __init__(self, space: SearchSpace) -> None:
-        columns = [copy.process for copy in space.tables.copies if copy.process is not None]
-        self._width = columns[0].shape[1] if columns else 0
+        self._width = _width(space.tables)
         self._heap: list[ProcessSpace] = []
         bound = space.lower_bound() if space.is_complete() else None
         if bound is not None:
@@ -80,25 +84,46 @@ class ProcessSpaces:
                 )
 
 
+def _width(tables: Tables) -> int:
+    """Columns that models of one process have in common, then those of generations."""
+    return max((first + own.shape[1] for _, _, own, first in _members(tables)), default=0)
+
+
+def _members(tables: Tables) -> Iterator[tuple[Kind, int, IntArray, int]]:
+    """(kind, number of the table, its own columns, number of the first of them in all)."""
+    width = 0
+    for number, copy in enumerate(tables.copies):
+        if copy.process is not None:
+            yield "copies", number, copy.process, 0
+            width = copy.process.shape[1]
+    for number, call in enumerate(tables.calls):
+        if call.process is not None:
+            yield "calls", number, call.process, width
+
+
+def _of_column(space: SearchSpace, column: int) -> Iterator[tuple[Kind, int, IntArray]]:
+    """(kind, number, values of the rows) of the tables that have a column."""
+    for kind, number, own, first in _members(space.tables):
+        if first <= column < first + own.shape[1]:
+            yield kind, number, own[:, column - first]
+
+
 def _values(space: SearchSpace, column: int) -> list[int]:
-    """What the models that take part may have in common there, FREE among it."""
+    """What the rows that take part may have in common there, FREE among it."""
     return sorted(
         {
             int(value)
-            for copy, mask in zip(space.tables.copies, space.rows.copies, strict=True)
-            if copy.process is not None
-            for value in np.unique(copy.process[mask, column])
+            for kind, number, own in _of_column(space, column)
+            for value in np.unique(own[getattr(space.rows, kind)[number]])
         }
     )
 
 
 def _agreeing(space: SearchSpace, column: int, value: int) -> Rows:
-    masks = {
-        index: _goes_with(copy.process[:, column], value)
-        for index, copy in enumerate(space.tables.copies)
-        if copy.process is not None
-    }
-    return space.rows_where(masks)
+    masks: dict[Kind, dict[int, BoolArray]] = {"copies": {}, "calls": {}}
+    for kind, number, own in _of_column(space, column):
+        masks[kind][number] = _goes_with(own, value)
+    return space.rows_where(masks["copies"], masks["calls"])
 
 
 def _goes_with(values: IntArray, value: int) -> BoolArray:
@@ -106,19 +131,24 @@ def _goes_with(values: IntArray, value: int) -> BoolArray:
 
 
 def shared_by(space: SearchSpace, selected: Selected) -> tuple[int, ...] | None:
-    """What the models of one process have in common in a placement; None: they disagree."""
-    rows = [
-        copy.process[row]
-        for copy, row in zip(space.tables.copies, selected.copy_rows, strict=True)
-        if copy.process is not None and row is not None
-    ]
-    shared = []
-    for column in range(len(rows[0]) if rows else 0):
-        values = {int(row[column]) for row in rows} - {FREE}
-        if len(values) > 1:
-            return None
-        shared.append(values.pop() if values else FREE)
+    """What there is in common in a placement, column by column; None: something differs."""
+    shared = [FREE] * _width(space.tables)
+    for kind, number, own, first in _members(space.tables):
+        row = _row_of(space.tables, kind, number, selected)
+        for column, value in enumerate(() if row is None else own[row].tolist(), first):
+            if FREE not in (value, shared[column]) and value != shared[column]:
+                return None
+            shared[column] = shared[column] if value == FREE else value
     return tuple(shared)
+
+
+def _row_of(tables: Tables, kind: Kind, number: int, selected: Selected) -> int | None:
+    """The row that a placement has of a table; None: it has none of it."""
+    if kind == "copies":
+        return selected.copy_rows[number]
+    table = tables.calls[number]
+    copy, row = selected.call_rows[table.call] or (None, None)
+    return row if copy == table.copy else None
 
 
 def of_process(space: SearchSpace, selected: Selected) -> SearchSpace:

@@ -66,7 +66,7 @@ def _with_shared_processes(
     space: SearchSpace, names: Sequence[str], limits: Limits, most_counts: int | None
 ) -> list[Attempt]:
     """What the strategies place; where models share a process, in the first few of its layouts."""
-    if all(copy.process is None for copy in space.tables.copies):
+    if not space.tables.has_processes:
         return attempt(space, names, limits=limits, most_counts=most_counts)
     best = {name: Attempt(name, None, MIXED) for name in names}
     choices = ProcessSpaces(space)

@@ -23,6 +23,7 @@ from automap.planner.targets.tables import VERL
 from tests.helpers.small_jobs import pool, small_job
 
 LIMITS = Limits(30.0)
+ONE_RESPONSE = {"workload__responses_per_prompt": 1}
 
 
 def verl_job(algorithm: str = "ppo", **changes: Any) -> Any:
@@ -33,33 +34,43 @@ def verl_job(algorithm: str = "ppo", **changes: Any) -> Any:
 
 def without_processes(tables: Tables) -> Tables:
     copies = [replace(copy, process=None) for copy in tables.copies]
-    return replace(tables, copies=copies)
+    calls = [replace(call, process=None) for call in tables.calls]
+    return replace(tables, copies=copies, calls=calls)
+
+
+def masks_of(tables: list[Any]) -> list[dict[int, Any]]:
+    """Per row that tables of copies, or of calls, may have in common the rows that go with it."""
+    members = [n for n, table in enumerate(tables) if table.process is not None]
+    if not members:
+        return [{}]
+    every = np.unique(np.concatenate([tables[n].process for n in members]), axis=0)
+    own = [tables[n].process for n in members]
+    return [
+        {
+            n: ((rows == shared) | (rows == FREE)).all(axis=1)
+            for n, rows in zip(members, own, strict=True)
+        }
+        for shared in every
+    ]
 
 
 def least_over_all(space: SearchSpace) -> float:
     """The least period over every engine and size that the models may share, each searched."""
-    members = [n for n, copy in enumerate(space.tables.copies) if copy.process is not None]
-    assert members
-    every = np.concatenate([space.tables.copies[n].process for n in members])
     least = np.inf
-    for shared in np.unique(every, axis=0):
-        masks = {}
-        for n in members:
-            own = space.tables.copies[n].process
-            masks[n] = ((own == shared) | (own == FREE)).all(axis=1)
-        rows = space.rows_where(masks)
-        if space.is_complete(rows):
-            tables = without_processes(space.tables)
-            part = replace(space, tables=tables, rows=rows)
-            found = solve(part, limits=LIMITS)
-            assert found.is_proven
-            least = min(least, found.objective_value)
+    for copies in masks_of(space.tables.copies):
+        for calls in masks_of(space.tables.calls):
+            rows = space.rows_where(copies, calls)
+            if space.is_complete(rows):
+                tables = without_processes(space.tables)
+                found = solve(replace(space, tables=tables, rows=rows), limits=LIMITS)
+                assert found.is_proven
+                least = min(least, found.objective_value)
     return float(least)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "dapo"])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "dapo", "remax"])
 def test_the_best_is_that_of_all_that_may_be_shared(algorithm: str) -> None:
-    job = resolve(verl_job(algorithm))
+    job = resolve(verl_job(algorithm, **ONE_RESPONSE if algorithm == "remax" else {}))
     space = SearchSpace.of(job, price_candidates(job))
     found = solve(space, limits=LIMITS)
     assert found.is_proven
@@ -99,11 +110,13 @@ def test_a_space_of_one_process_keeps_the_placement_and_drops_others() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "staleness"),
-    [("ppo", 0), ("grpo", 0), ("dapo", 0), ("rloo", 0), ("ppo", 1), ("grpo", 2)],
+    [("ppo", 0), ("grpo", 0), ("dapo", 0), ("rloo", 0), ("remax", 0), ("ppo", 1), ("grpo", 2)],
 )
 def test_plans_for_verl_are_what_verl_can_run(algorithm: str, staleness: int) -> None:
     pools = [pool(4, gpu="h100-80gb-sxm")]
-    plan = make_plan(verl_job(algorithm, search__staleness=staleness, cluster__pools=pools))
+    changes = {"search__staleness": staleness, "cluster__pools": pools}
+    changes |= ONE_RESPONSE if algorithm == "remax" else {}
+    plan = make_plan(verl_job(algorithm, **changes))
     assert VERL.name in plan.runs_with
     job = resolve(plan.spec)
     assert refusals(job, plan.placement(), VERL) == []
@@ -135,6 +148,55 @@ def test_of_searches_that_a_limit_cut_the_least_bound_counts(
     assert not found.is_proven
     assert found.lower_bound == 20.0
     assert found.weak_side == "with actor.shadow"
+
+
+def two_generations(**changes: Any) -> Any:
+    return verl_job("remax", **ONE_RESPONSE, **changes)
+
+
+def test_generations_of_one_engine_agree_also_where_only_one_is_pinned() -> None:
+    sizes = {"tensor_parallel_size": 2}
+    parallelism = {"actor.generate.greedy": sizes}
+    plan = make_plan(two_generations(constraints__parallelism=parallelism))
+    rollouts = [call for call in plan.calls if call.kind == "generate"]
+    assert len(rollouts) == 2
+    assert {call.parallelism.tensor_parallel_size for call in rollouts} == {2}
+    assert len({call.kv_cache_bytes for call in rollouts}) == 1
+
+
+def test_generations_that_are_pinned_to_two_engines_have_no_plan() -> None:
+    parallelism = {
+        "actor.generate": {"tensor_parallel_size": 1},
+        "actor.generate.greedy": {"tensor_parallel_size": 2},
+    }
+    with pytest.raises(InfeasibleError):
+        make_plan(two_generations(constraints__parallelism=parallelism))
+
+
+def test_a_placement_with_two_engines_is_refused() -> None:
+    spec = two_generations()
+    plan = make_plan(spec)
+    calls = [
+        call.model_copy(update={"kv_cache_bytes": 2 * (call.kv_cache_bytes or 0)})
+        if call.id == "actor.generate.greedy"
+        else call
+        for call in plan.placement().calls
+    ]
+    other = plan.placement().model_copy(update={"calls": calls})
+    (refused,) = refusals(resolve(spec), other, VERL)
+    assert "differ in kv_cache_bytes, but verl@0.9.1 has one engine for both" in refused
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"search__staleness": 1}, "search.staleness: remax generates on the GPUs that train"),
+        ({"workload__responses_per_prompt": 4}, "workload.responses_per_prompt: it is 4"),
+    ],
+)
+def test_remax_that_verl_cannot_run_is_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError, match=field):
+        resolve(verl_job("remax", **(ONE_RESPONSE | changes)))
 
 
 VARIATIONS: dict[str, dict[str, Any]] = {
@@ -175,7 +237,8 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 def test_a_job_is_refused_or_its_plan_exported(algorithm: str, changes: dict[str, Any]) -> None:
     pools = [pool(4, gpu="h100-80gb-sxm")]
     try:
-        plan = make_plan(verl_job(algorithm, **({"cluster__pools": pools} | changes)))
+        responses = ONE_RESPONSE if algorithm == "remax" else {}
+        plan = make_plan(verl_job(algorithm, **({"cluster__pools": pools} | responses | changes)))
     except (SpecError, InfeasibleError):
         return
     assert VERL.name in plan.runs_with
