@@ -222,10 +222,10 @@ def larger_gpus(
     spec: JobSpec, pool: PoolSpec, profiles: Mapping[str, str] = NO_PROFILES
 ) -> list[tuple[Change, int]]:
     """The pool with every type of GPU that has more memory, the least first, and how much more."""
-    own = gpu_type(pool.gpu).memory_bytes
-    larger = [each for each in _usable_gpus(spec) if each.memory_bytes > own]
+    own = gpu_type(pool.gpu)
+    larger = [each for each in _usable_gpus(spec, own) if each.memory_bytes > own.memory_bytes]
     return [
-        (_with_gpu(spec, pool, each.name, profiles), each.memory_bytes - own)
+        (_with_gpu(spec, pool, each.name, profiles), each.memory_bytes - own.memory_bytes)
         for each in sorted(larger, key=lambda gpu: gpu.memory_bytes)
     ]
 
@@ -240,7 +240,7 @@ def faster_gpus(
     own = gpu_type(pool.gpu)
     faster = [
         each
-        for each in _usable_gpus(spec)
+        for each in _usable_gpus(spec, own)
         if each.bf16_flops_per_second >= own.bf16_flops_per_second
         and each.memory_bytes_per_second > own.memory_bytes_per_second
         and each.memory_bytes >= 0.99 * own.memory_bytes
@@ -251,10 +251,14 @@ def faster_gpus(
     ]
 
 
-def _usable_gpus(spec: JobSpec) -> list[GpuType]:
-    """GPU types that compute in the job's precision."""
+def _usable_gpus(spec: JobSpec, own: GpuType) -> list[GpuType]:
+    """GPU types that run the software of the pool's own, and compute in the job's precision."""
     with_bf16 = spec.workload.precision == "bf16"
-    return [each for each in gpu_types().values() if each.has_bf16 or not with_bf16]
+    return [
+        each
+        for each in gpu_types().values()
+        if each.is_assumed == own.is_assumed and (each.has_bf16 or not with_bf16)
+    ]
 
 
 def _with_gpu(spec: JobSpec, pool: PoolSpec, gpu: str, profiles: Mapping[str, str]) -> Change:
