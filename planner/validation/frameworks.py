@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from automap.planner.cost.layer.transformer_layer import Adapters
-from automap.planner.spec import TrainingStack
+from automap.planner.spec import SelectiveRecompute, TrainingStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,12 @@ class Framework:
     """Whether its recipes page optimizer state to the host where the GPU cannot hold it."""
     memory_stack: TrainingStack | None = None
     """Stack whose memory constants it has, where they are not those of `training_stack`."""
+    selective: SelectiveRecompute | None = None
+    """What its selective recomputation makes again, where that is not what its stack does."""
+    gradient_precision: Literal["bf16"] | None = None
+    """Precision of gradients in its published runs, where that is not what its stack has."""
+    fp8_param_gather: bool = False
+    """Whether its 8-bit recipes keep the weights of the layers in 8 bits alone."""
     prints_first_stage: bool = False
     """Whether its published memory is that of the first pipeline stage, unless notes say otherwise.
     """
@@ -108,6 +114,10 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "recipes train with the distributed optimizer and recompute nothing unless stated",
         adapters="query-key-value",
         packed_sample_tokens=200,
+        # scripts/performance/helpers.py (NeMo 2.4): grad_reduce_in_fp32 = False for all; recipes
+        # of mixed precision: fp8_param_gather = True.
+        gradient_precision="bf16",
+        fp8_param_gather=True,
     ),
     Framework(
         "Megatron-LM",
@@ -116,6 +126,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "optimizer",
         "none",
         "example scripts pass --use-distributed-optimizer; no --recompute-… option is the default",
+        fp8_param_gather=True,  # examples/llama/train_llama3_8b_h100_fp8.sh: --fp8-param-gather
     ),
     Framework(
         "llm-foundry",
@@ -126,12 +137,23 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "FSDP with Triton attention, not compiled; activation checkpointing is an option",
     ),
     Framework(
-        "FSDP",
-        ("torchtitan", "fms-fsdp"),
+        "torchtitan",
+        ("torchtitan",),
         "fsdp",
         "full",
         "none",
         "fully sharded data parallelism; activation checkpointing is an option",
+        memory_stack="torchtitan",
+        selective="alternate_products",
+    ),
+    Framework(
+        "fms-fsdp",
+        ("fms-fsdp",),
+        "fsdp",
+        "full",
+        "none",
+        "fully sharded data parallelism; activation checkpointing is an option",
+        selective="alternate_blocks",
     ),
     Framework(
         "LitGPT, all weights on several GPUs",

