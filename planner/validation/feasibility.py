@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from automap.planner.cost import memory
 from automap.planner.targets.tables import AUTOMAP
-from automap.planner.validation.frameworks import framework_of
 from automap.planner.validation.predictions import Assumptions, CannotPredictError
 from automap.planner.validation.rows import TrainingRow
+from automap.planner.validation.subjects import framework
 from automap.planner.validation.training import price_run
 
 SEARCHED_PROBABILITY = AUTOMAP.max_out_of_memory_probability
@@ -71,7 +71,7 @@ def ran_run(row: TrainingRow) -> RanRun | None:
         return None
     return RanRun(
         row=row,
-        framework=framework_of(row.source, row.workload, row.num_gpus).name,
+        framework=framework(row, Assumptions()).name,
         needed_bytes=run.peak_bytes,
         usable_bytes=memory.usable_bytes(run.pool),
         searched_bytes=memory.fillable_bytes(

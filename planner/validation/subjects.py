@@ -261,7 +261,8 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     for phrase, text in NOTED:
         if phrase in note and not _is_followed(row, phrase):
             assumptions.add(text)
-    return framework_of(row.source, getattr(row, "workload", None), row.num_gpus)
+    workload = getattr(row, "workload", None)
+    return framework_of(row.source, workload, row.num_gpus, note=row.note, sharding=row.sharding)
 
 
 def constant(tokens: int) -> LengthSpec:

@@ -84,7 +84,7 @@ def test_a_framework_has_its_own_precisions_for_bytes() -> None:
     """NeMo's performance recipes reduce in bf16 and keep 8-bit weights alone."""
     nemo, plain = (
         run_of(recompute="full", precision="fp8", source=name)
-        for name in ("NeMo performance summary", "somewhere")
+        for name in ("NVIDIA/NeMo performance summary", "somewhere")
     )
     # Of a quarter of the model: 2 bytes of gradients, 2 of weights and copies, less the tables'.
     assert plain.needed_bytes - nemo.needed_bytes == pytest.approx(4 * 8.03e9 / 4, rel=0.15)

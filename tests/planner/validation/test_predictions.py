@@ -347,6 +347,31 @@ def test_each_framework_is_recognised_and_says_why():
     assert framework_of("nobody knows").name == "unknown framework"
 
 
+@pytest.mark.parametrize(
+    ("source", "row", "expected"),
+    [
+        # A phrase inside a word, or in the name of a model, is no framework.
+        ("Nemotron-H report", {}, "unknown framework"),
+        ("Mistral-NeMo-12B on MPI", {}, "unknown framework"),
+        ("converless.ai benchmarks", {}, "unknown framework"),
+        ("a vendor's blog", {"sharding": "full"}, "unknown framework, fully sharded"),
+        ("a vendor's blog", {"note": "JAX MaxText; fp8"}, "MaxText"),
+        # A collection has runs of several frameworks.
+        ("NVIDIA DGX Cloud benchmarking recipes", {}, "NeMo / Megatron-Bridge"),
+        ("NVIDIA DGX Cloud benchmarking recipes", {"note": "torchtitan"}, "torchtitan"),
+        (
+            "NVIDIA DGX Cloud benchmarking recipes",
+            {"sharding": "full"},
+            "unknown framework, fully sharded",
+        ),
+        # A name goes before what the sharding suggests.
+        ("NVIDIA-NeMo/Megatron-Bridge", {"sharding": "full"}, "NeMo / Megatron-Bridge"),
+    ],
+)
+def test_a_framework_is_what_the_row_states(source, row, expected):
+    assert framework_of(source, **row).name == expected
+
+
 def test_finetuning_recipes_pack_samples_and_adapt_one_projection():
     nemo = TRAINING | {"source": "NVIDIA/NeMo performance summary"}
     (whole,) = predicted("training", nemo)
