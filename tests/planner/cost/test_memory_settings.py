@@ -237,7 +237,7 @@ def test_a_plan_is_priced_with_them_checked_and_said_not_to_run() -> None:
         for copy in plan.copies
     ]
     found = list(violations(job, plan.model_copy(update={"copies": copies})))
-    assert any("bytes of weights" in each for each in found)
+    assert any("bytes of weights" in each and "the layers, the" in each for each in found)
 
 
 @pytest.mark.parametrize(
