@@ -353,7 +353,7 @@ def test_each_framework_is_recognised_and_says_why():
         # A phrase inside a word, or in the name of a model, is no framework.
         ("Nemotron-H report", {}, "unknown framework"),
         ("Mistral-NeMo-12B on MPI", {}, "unknown framework"),
-        ("converless.ai benchmarks", {}, "unknown framework"),
+        ("hyperverl and verlag labs", {}, "unknown framework"),
         ("a vendor's blog", {"sharding": "full"}, "unknown framework, fully sharded"),
         ("a vendor's blog", {"note": "JAX MaxText; fp8"}, "MaxText"),
         # A collection has runs of several frameworks.
