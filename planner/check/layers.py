@@ -13,6 +13,8 @@ from automap.planner.plan.types import CallPlan, CopyPlan
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 STATE_BYTES = 4
+OTHER_STATE = ("megatron-deepspeed", "pytorch-bf16")
+"""Training stacks that keep gradients, moments or masters otherwise than in fp32."""
 PLAIN = LayerKind(letter="=")
 
 
@@ -144,6 +146,7 @@ def lost_layers(subject: Subject) -> Iterator[str]:
     """Copies that cannot hold their model's matrices, and caches too small for one sequence."""
     for copy in subject.plan.copies:
         yield from _copy_holds_its_matrices(subject, copy)
+        yield from _copy_holds_its_state(subject, copy)
     for call, copy in subject.placed_calls():
         if call.kind == "generate":
             yield from _cache_holds_a_sequence(subject, call, copy)
@@ -157,20 +160,62 @@ def _copy_holds_its_matrices(subject: Subject, copy: CopyPlan) -> Iterator[str]:
         precision = workload.rollout_precision or precision
     if precision not in BYTES or copy.offload == "weights":
         return
-    replica = layout.tensor_parallel_size * layout.pipeline_parallel_size
-    expert_groups = max(1, layout.expert_parallel_size // layout.tensor_parallel_size)
-    gpus = copy.num_gpus if layout.sharding == "full" else replica * expert_groups
-    needed = BYTES[precision] * matrix_parameters(subject.job.models[copy.role].architecture)
-    if subject.job.models[copy.role].scalar_head:
-        arch = subject.job.models[copy.role].architecture
-        head = 0 if arch.tied_embeddings else arch.vocab_size * arch.hidden_size
-        needed -= BYTES[precision] * head
+    gpus = copy.num_gpus if layout.sharding == "full" else holders(copy)
+    model = subject.job.models[copy.role]
+    arch = model.architecture
+    tables = (1 if arch.tied_embeddings else 2) * arch.vocab_size * arch.hidden_size
+    layers, size = matrix_parameters(arch) - tables, BYTES[precision]
+    if model.scalar_head:
+        tables = arch.vocab_size * arch.hidden_size
+    low = workload.fp8_param_gather and model.trainable and model.lora_rank is None
+    kept = BYTES["fp8"] if low and copy.kind == "home" else size
+    needed = kept * layers + size * tables
     held = gpus * copy.bytes_by_kind.weights
     if held < needed:
         yield (
             f"copy {copy.id} holds {held} bytes of weights on {gpus} GPUs, but the layers, the "
             f"embedding and the head of its model have {needed}"
         )
+
+
+def _copy_holds_its_state(subject: Subject, copy: CopyPlan) -> Iterator[str]:
+    """A copy that trains has the gradients, moments and masters of its matrices.
+
+    Sharded they lie once on all GPUs of the copy, otherwise once on those that hold the weights.
+    Fully sharded weights may be the masters.
+    """
+    workload, model = subject.job.spec.workload, subject.job.models[copy.role]
+    trains = model.trainable and model.lora_rank is None and copy.kind == "home"
+    if not trains or copy.offload != "none" or workload.training_stack in OTHER_STATE:
+        return
+    arch, sharding, held = model.architecture, copy.layout.sharding, copy.bytes_by_kind
+    parameters = matrix_parameters(arch)
+    if model.scalar_head and not arch.tied_embeddings:
+        parameters -= arch.vocab_size * arch.hidden_size
+    kept = workload.gradient_precision or "fp32"
+    summed = workload.gradient_accumulation_precision or kept
+    gradient = BYTES[kept] + (BYTES[summed] if summed != kept else 0)
+    moments = 2 * BYTES["fp32"] if workload.optimizer == "adam" else 0
+    masters = 0 if workload.precision == "fp32" else BYTES["fp32"]
+    updated = held.optimizer + (held.weights if sharding == "full" else 0)
+    kinds = (
+        ("gradients", held.gradients, gradient, ("gradient", "full")),
+        ("optimizer state", updated, moments + masters, ("optimizer", "gradient", "full")),
+    )
+    for name, found, size, sharded in kinds:
+        gpus = copy.num_gpus if sharding in sharded else holders(copy)
+        if gpus * found < size * parameters:
+            yield (
+                f"copy {copy.id} holds {gpus * found} bytes of {name} on {gpus} GPUs, but its "
+                f"matrices have {size * parameters}"
+            )
+
+
+def holders(copy: CopyPlan) -> int:
+    """GPUs over which every weight of a copy lies once, where nothing is sharded."""
+    layout = copy.layout
+    replica = layout.tensor_parallel_size * layout.pipeline_parallel_size
+    return replica * max(1, layout.expert_parallel_size // layout.tensor_parallel_size)
 
 
 def _cache_holds_a_sequence(subject: Subject, call: CallPlan, copy: CopyPlan) -> Iterator[str]:

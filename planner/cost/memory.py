@@ -152,6 +152,33 @@ def optimizer_bytes(workload: WorkloadSpec) -> int:
     return master_bytes(workload) + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
 
 
+def trained_weight_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """Bytes of weights per GPU [layout] of a copy that trains, without masters beside them.
+
+    Fully sharded weights may be the masters themselves. In 8 bits are the weights of the layers;
+    the embedding and the head keep their precision. Weights beside adapters are frozen.
+    """
+    held = weight_bytes(model, layouts, precision=workload.precision)
+    if model.lora_rank is not None:
+        return held
+    kept = stack_of(workload).memory
+    if kept.eight_bit_weights:
+        parameters = stage_parameters(model, layouts)
+        dense, expert = sharded_parameters(parameters, layouts, since=FULLY_SHARDED)
+        sharded = layouts.sharding >= FULLY_SHARDED
+        tables = parameters.tables // np.where(sharded, data_shards(layouts), 1)
+        wide = constants.PRECISION_BYTES[workload.precision] - 1
+        return np.asarray(dense + expert + wide * tables, dtype=np.int64)
+    if _masters_are_weights(workload):
+        masters = master_bytes(workload) * held // constants.PRECISION_BYTES[workload.precision]
+        return np.where(layouts.sharding >= FULLY_SHARDED, masters, held)
+    return held
+
+
+def _masters_are_weights(workload: WorkloadSpec) -> bool:
+    return stack_of(workload).memory.masters_are_weights and master_bytes(workload) > 0
+
+
 def training_state(
     model: Model, workload: WorkloadSpec, layouts: Layouts
 ) -> tuple[IntArray, IntArray, IntArray]:
@@ -159,14 +186,18 @@ def training_state(
 
     Sharding none / optimizer / gradient / full is ZeRO stage 0 / 1 / 2 / 3 over data × context
     ranks (Rajbhandari et al., arXiv:1910.02054). Megatron-core has bf16 weights, fp32 gradients,
-    masters and moments: 6 + 12/d bytes per parameter with a sharded optimizer.
+    masters and moments: 6 + 12/d bytes per parameter with a sharded optimizer. FSDP has 16/d, its
+    masters being its weights. Gradients include the buffer in which they are summed.
     """
     parameters = stage_parameters(model, layouts)
-    weights = weight_bytes(model, layouts, precision=workload.precision)
+    weights = trained_weight_bytes(model, workload, layouts)
     gradients = trained_parameters(model, parameters, layouts, since=GRADIENT_SHARDED)
     updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
     kept = stack_of(workload).memory
-    return weights, kept.gradient_bytes * gradients, optimizer_bytes(workload) * updated
+    state = optimizer_bytes(workload) * updated
+    if model.lora_rank is None and _masters_are_weights(workload):
+        state -= np.where(layouts.sharding >= FULLY_SHARDED, master_bytes(workload) * updated, 0)
+    return weights, (kept.gradient_bytes + kept.accumulation_bytes) * gradients, state
 
 
 def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
@@ -189,14 +220,16 @@ def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArr
 def eight_bit_copies(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
     """Bytes per GPU [layout] of 8-bit copies of the weights while a trained model computes.
 
-    Embedding and head are counted as well, which is a little too much: only the layers' products
-    are in 8 bits.
+    Only the layers' products are in 8 bits. Under full sharding there is the copy of the layer in
+    use, made from what was gathered for it.
     """
     kept = stack_of(workload).memory
     if product_precision(model, workload) != "fp8" or not kept.eight_bit_copy_bytes:
         return np.zeros(len(layouts), dtype=np.int64)
     parameters = stage_parameters(model, layouts)
-    copied: IntArray = kept.eight_bit_copy_bytes * (parameters.dense + parameters.expert)
+    layers = parameters.dense + parameters.expert - parameters.tables
+    in_use = np.where(layouts.sharding >= FULLY_SHARDED, parameters.largest_layer, layers)
+    copied: IntArray = kept.eight_bit_copy_bytes * in_use
     return copied
 
 
@@ -265,7 +298,10 @@ def gathered_layer_bytes(
     largest = np.maximum(parameters.largest_layer, table)
     element = constants.PRECISION_BYTES[workload.precision]
     several = data_shards(layouts) > 1
-    weights = np.where(several & (layouts.sharding == FULLY_SHARDED), 2 * element * largest, 0)
+    two = 2 * element * largest
+    if model.trainable and stack_of(workload).memory.eight_bit_weights:
+        two = np.maximum(2 * parameters.largest_layer, 2 * element * table)
+    weights = np.where(several & (layouts.sharding == FULLY_SHARDED), two, 0)
     if model.lora_rank is not None:
         return weights, np.zeros_like(weights)
     reduced = several & (layouts.sharding >= GRADIENT_SHARDED)

@@ -34,6 +34,8 @@ class StageParameters:
     """Parameters of that stage's LoRA adapters; zero under full fine-tuning."""
     largest_layer: IntArray
     """Parameters of the largest layer, experts included: what `full` sharding gathers at once."""
+    tables: IntArray
+    """Parameters among `dense` that are no layer's: embedding, head, final norm."""
 
 
 def expert_shards(
@@ -196,6 +198,13 @@ def _end_parameters(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray,
     return embedding, head, embedding + (norm if shares_table else head)
 
 
+def _parameters_at_ends(model: Model, layouts: Layouts) -> IntArray:
+    """Parameters outside layers on one GPU of [first, middle, last] stage × rows."""
+    embedding, head, both_ends = _end_parameters(model, layouts)
+    single = layouts.pipeline_parallel_size == 1
+    return np.stack([np.where(single, both_ends, embedding), np.zeros_like(embedding), head])
+
+
 def _adapter_parameters(model: Model, layouts: Layouts) -> IntArray:
     """LoRA parameters on one GPU: those of the fullest stage's share of the layers.
 
@@ -220,9 +229,8 @@ def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntAr
     A single stage is the first. Where a stage does not exist, its dense parameters are −1.
     """
     arch, tensor = model.architecture, layouts.tensor_parallel_size
-    embedding, head, both_ends = _end_parameters(model, layouts)
     single = layouts.pipeline_parallel_size == 1
-    dense = np.stack([np.where(single, both_ends, embedding), np.zeros_like(embedding), head])
+    dense = _parameters_at_ends(model, layouts)
     expert = np.zeros_like(dense)
     counts = stage_layers(arch, layouts.pipeline_parallel_size)
     for group, count in zip(layer_groups(arch), counts, strict=True):
@@ -283,6 +291,7 @@ def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
     dense, expert = parameters_by_stage(model, shapes)
     rows = np.arange(len(shapes))
     worst = np.argmax(dense + expert, axis=0)
+    ends = _parameters_at_ends(model, shapes)[worst, rows]
     largest_layer = np.zeros_like(shapes.tensor_parallel_size)
     for group in layer_groups(arch):
         layer, experts = _layer_parameters(
@@ -294,4 +303,5 @@ def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
         expert=expert[worst, rows][inverse],
         adapter=_adapter_parameters(model, shapes)[inverse],
         largest_layer=largest_layer[inverse],
+        tables=ends[inverse],
     )

@@ -7,10 +7,11 @@ keeps in memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from automap.planner.cost import constants
-from automap.planner.spec import TrainingStack, WorkloadSpec
+from automap.planner.spec import SelectiveRecompute, TrainingStack, WorkloadSpec
 from automap.planner.targets.capabilities import ContextParallelism
 
 
@@ -23,11 +24,17 @@ class StackMemory:
 
     gradient_bytes: int = constants.GRADIENT_BYTES
     """Bytes of gradients per trained parameter, kept through all micro-batches of a step."""
+    accumulation_bytes: int = 0
+    """Bytes per trained parameter of a buffer of its own in which gradients of micro-batches
+    are summed; sharded where gradients are."""
     master_bytes: int = constants.MASTER_BYTES
     """Bytes of the optimizer's copy of the weights per trained parameter; 0 where it updates 16-bit
     weights themselves."""
     moment_bytes: int = constants.MOMENT_BYTES
     """Bytes per trained parameter and moment of the optimizer."""
+    masters_are_weights: bool = False
+    """Fully sharded weights that train lie as the optimizer's masters do, and are cast when they
+    are gathered; no 16-bit copy lies beside them."""
     gradients_on_demand: bool = False
     """Gradients come into being in the backward pass, while activations go, and are freed at the
     step (zero_grad(set_to_none=True)); otherwise their buffers stay."""
@@ -42,6 +49,13 @@ class StackMemory:
     """Bytes per weight that 8-bit copies take while a call computes: the cast copy and its
     transpose, which the products of all its micro-batches share. 0 where weights are cast anew for
     each product."""
+    eight_bit_weights: bool = False
+    """The weights of the layers are kept in 8 bits alone; the masters are their precise copy."""
+    keeps_eight_bit_inputs: bool = False
+    """With products in 8 bits, what a weight gradient needs of a product's input is kept in 8 bits,
+    as the product read it; otherwise in 16, to be cast again."""
+    selective: SelectiveRecompute = "core_attention"
+    """What selective recomputation makes again."""
     sequence_parallel: bool = True
     """Tensor groups split the inputs and outputs of norms among their ranks (Korthikanti et al.
     2022, arXiv:2205.05198)."""
@@ -98,8 +112,9 @@ MEGATRON_CORE = SoftwareStack(
     collective_slowdown=0.77,
     host_work="megatron-core",
     overlaps_stages=True,
-    # transformer_engine/pytorch/module/base.py: weight workspaces, kept from the first micro-batch.
-    memory=StackMemory(eight_bit_copy_bytes=2),
+    # transformer_engine/pytorch/module/base.py: weight workspaces, kept from the first micro-batch;
+    # linear.py: the quantised input is what is saved. Recipes pick recompute_modules.
+    memory=StackMemory(eight_bit_copy_bytes=2, keeps_eight_bit_inputs=True, selective="modules"),
 )
 FSDP = SoftwareStack(
     "fsdp",
@@ -110,6 +125,8 @@ FSDP = SoftwareStack(
     collective_slowdown=1.13,
     host_work="fsdp",
     context_parallelism="ulysses",
+    # fully_shard(mp_policy=...) shards fp32 parameters and casts what it gathers.
+    memory=StackMemory(masters_are_weights=True, selective="products"),
 )
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -134,6 +151,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             overlaps_data=False,
             collective_slowdown=1.0,
             balances_ranks=True,
+            memory=replace(MEGATRON_CORE.memory, selective="core_attention"),  # its default
         ),
         replace(
             MEGATRON_CORE,
@@ -144,6 +162,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             overlaps_data=False,
             overlaps_stages=False,
             collective_slowdown=1.0,
+            memory=replace(MEGATRON_CORE.memory, selective="core_attention"),
         ),
         FSDP,
         replace(
@@ -151,6 +170,15 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             name="verl",
             summary="FSDP2 in verl, 2025: packed sequences, balanced over ranks (balance_batch)",
             balances_ranks=True,
+        ),
+        replace(
+            FSDP,
+            name="torchtitan",
+            summary="FSDP2 in torchtitan, 2024: every other product kept, the loss in fp32",
+            # torchtitan/components/loss.py: F.cross_entropy of fp32 logits keeps log-probabilities,
+            # and its backward writes their gradient and that of the logits.
+            # distributed/activation_checkpoint.py: every second mm is made again.
+            memory=replace(FSDP.memory, selective="alternate_products", logit_bytes=12),
         ),
         SoftwareStack(
             "fsdp-eager",
@@ -161,6 +189,9 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             collective_slowdown=2.0,
             host_work="fsdp",
             context_parallelism="ulysses",
+            # llmfoundry/models/mpt/modeling_mpt.py: loss_fn is fused_crossentropy, whose kernel
+            # reads 16-bit logits and writes their gradient.
+            memory=StackMemory(masters_are_weights=True, selective="products", logit_bytes=4),
         ),
         SoftwareStack(
             "megatron-2021",
@@ -214,5 +245,39 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
 
 
 def stack_of(workload: WorkloadSpec) -> SoftwareStack:
-    """The software that a workload is priced as; Megatron-core where it names none."""
-    return STACKS[workload.training_stack or MEGATRON_CORE.name]
+    """The software that a workload is priced as, with what the workload sets of its memory.
+
+    Megatron-core where it names none.
+    """
+    return _with_settings(
+        workload.training_stack or MEGATRON_CORE.name,
+        workload.gradient_precision,
+        workload.gradient_accumulation_precision,
+        workload.fp8_param_gather,
+        workload.selective_recompute,
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_settings(
+    name: TrainingStack,
+    gradients: str | None,
+    accumulation: str | None,
+    eight_bit_weights: bool,
+    selective: SelectiveRecompute | None,
+) -> SoftwareStack:
+    stack = STACKS[name]
+    kept = stack.memory
+    if gradients is not None:
+        kept = replace(kept, gradient_bytes=constants.PRECISION_BYTES[gradients])
+    if accumulation is not None:
+        own = 0 if accumulation == gradients else constants.PRECISION_BYTES[accumulation]
+        kept = replace(kept, accumulation_bytes=own)
+    if eight_bit_weights:
+        # The weight itself is the cast copy; its transpose is left.
+        kept = replace(
+            kept, eight_bit_weights=True, eight_bit_copy_bytes=kept.eight_bit_copy_bytes - 1
+        )
+    if selective is not None:
+        kept = replace(kept, selective=selective)
+    return stack if kept is stack.memory else replace(stack, memory=kept)

@@ -11,14 +11,19 @@ from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpe
 from automap.planner.spec.search import Objective, SearchSpec, StrategyName, TargetName
 from automap.planner.spec.workload import (
     EIGHT_BIT_STACKS,
+    EIGHT_BIT_WEIGHT_STACKS,
+    MEMORY_SETTINGS,
     RolloutEngine,
+    SelectiveRecompute,
     TrainingStack,
     WorkloadSpec,
 )
 
 __all__ = [
     "EIGHT_BIT_STACKS",
+    "EIGHT_BIT_WEIGHT_STACKS",
     "MAX_NODES",
+    "MEMORY_SETTINGS",
     "NAME_PATTERN",
     "UNSTATED_CONCURRENCY",
     "AlgorithmName",
@@ -42,6 +47,7 @@ __all__ = [
     "RemoteSpec",
     "RolloutEngine",
     "SearchSpec",
+    "SelectiveRecompute",
     "SpecModel",
     "StrategyName",
     "TargetName",

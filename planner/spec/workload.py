@@ -15,6 +15,7 @@ TrainingStack = Literal[
     "verl",
     "verl-megatron",
     "automap-megatron",
+    "torchtitan",
     "fsdp-eager",
     "megatron-2021",
     "megatron-deepspeed",
@@ -27,10 +28,30 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "verl",
     "verl-megatron",
     "automap-megatron",
+    "torchtitan",
     "fsdp-eager",
 )
 """Training stacks that train in 8 bits; the others are older, or keep everything in bf16."""
 
+
+EIGHT_BIT_WEIGHT_STACKS: tuple[TrainingStack, ...] = (
+    "megatron-core",
+    "nemo-rl",
+    "verl-megatron",
+    "automap-megatron",
+)
+"""Training stacks that can keep the weights of the layers in 8 bits alone (Transformer Engine)."""
+SelectiveRecompute = Literal[
+    "core_attention", "modules", "products", "alternate_products", "alternate_blocks"
+]
+
+MEMORY_SETTINGS = (
+    "gradient_precision",
+    "gradient_accumulation_precision",
+    "fp8_param_gather",
+    "selective_recompute",
+)
+"""Fields of the workload that set what training software keeps, beside its precision."""
 
 RolloutEngine = Literal["vllm", "sglang", "trtllm"]
 RolloutPrecision = Literal["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "mxfp4"]
@@ -79,9 +100,32 @@ class WorkloadSpec(SpecModel):
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
         "2025; verl-megatron, verl's other engine, and automap-megatron, which overlap no "
-        "gradients; fsdp-eager (not "
+        "gradients; torchtitan of 2024; fsdp-eager (not "
         "compiled, Triton attention) of 2023; megatron-2021 and "
         "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
+    )
+    gradient_precision: Literal["bf16", "fp16", "fp32"] | None = Field(
+        default=None,
+        description="Precision in which gradients are kept and reduced (Megatron-core: "
+        "grad_reduce_in_fp32); default: the stack's, fp32 of Megatron-core and FSDP",
+    )
+    gradient_accumulation_precision: Literal["bf16", "fp16", "fp32"] | None = Field(
+        default=None,
+        description="Precision in which gradients of micro-batches are summed (DeepSpeed: "
+        "grad_accum_dtype). Wider than gradient_precision it is a buffer beside the gradients, "
+        "whole on each rank up to sharding optimizer; default: the stack's, the gradients' own",
+    )
+    fp8_param_gather: bool = Field(
+        default=False,
+        description="With training_precision fp8, keep the weights of the layers in 8 bits alone "
+        "(Megatron-core's option of that name); the optimizer's masters are their precise copy",
+    )
+    selective_recompute: SelectiveRecompute | None = Field(
+        default=None,
+        description="What recompute: selective makes again: core_attention (Megatron-core's "
+        "default), modules (norms and activation functions), all but products, every other "
+        "product as well (alternate_products, torchtitan's op), or every other layer "
+        "(alternate_blocks); default: the stack's",
     )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"
     kl: Literal["none", "reward", "loss"] = "reward"
@@ -138,6 +182,35 @@ class WorkloadSpec(SpecModel):
                 f"fp8 cannot be had with training_stack={self.training_stack} and "
                 f"precision={self.precision}",
                 remedy=f"use one of {', '.join(EIGHT_BIT_STACKS)}, and precision: bf16",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gradients_are_no_narrower_than_their_sum(self) -> Self:
+        for name in ("gradient_precision", "gradient_accumulation_precision"):
+            if getattr(self, name) not in (None, "fp32", self.precision):
+                raise FieldValueError(
+                    name,
+                    f"{getattr(self, name)} contradicts precision={self.precision}",
+                    remedy=f"use {self.precision} or fp32",
+                )
+        if self.gradient_precision == "fp32" != (self.gradient_accumulation_precision or "fp32"):
+            raise FieldValueError(
+                "gradient_accumulation_precision",
+                f"{self.gradient_accumulation_precision} is narrower than the gradients in fp32",
+                remedy="leave it out",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_in_8_bits_have_products_in_8_bits(self) -> Self:
+        stacks = EIGHT_BIT_WEIGHT_STACKS
+        low = self.training_precision == "fp8" and self.training_stack in (None, *stacks)
+        if self.fp8_param_gather and not low:
+            raise FieldValueError(
+                "fp8_param_gather",
+                f"true needs training_precision=fp8 and one of {', '.join(stacks)}",
+                remedy="leave it out",
             )
         return self
 

@@ -77,6 +77,7 @@ AUTOMAP = Target(
     cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
+    takes_memory_settings=False,
 )
 VERL_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in verl."""
@@ -154,6 +155,7 @@ VERL = Target(
     cuda_only=True,
     streams=False,
     training_precisions=frozenset({"bf16"}),
+    takes_memory_settings=False,
 )
 ANY = Target(
     name="any",

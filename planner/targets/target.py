@@ -16,6 +16,7 @@ from automap.planner.layout import (
     RangeRelation,
 )
 from automap.planner.spec import (
+    MEMORY_SETTINGS,
     ClusterSpec,
     JobSpec,
     TargetName,
@@ -87,13 +88,16 @@ class Target:
     """Runs on NVIDIA's GPUs (and CPU cores) alone."""
     training_precisions: frozenset[str] | None = None
     """`workload.training_precision` beside null and 16 bits; None: every one."""
+    takes_memory_settings: bool = True
+    """Can be told in which precision gradients and weights are kept, and what is selective."""
 
     def refuses_job(self, spec: JobSpec) -> tuple[str, str] | None:
         """(field, why) of the first setting of a job that it cannot run; None: it runs all."""
         workload = spec.workload
         if not self.streams and (field := unrunnable_field(spec)) is not None:
             return field, "it is true"
-        if (refused := self._refuses_algorithm(spec)) is not None:
+        refused = self._refuses_algorithm(spec) or self._refuses_memory_settings(workload)
+        if refused is not None:
             return refused
         if workload.pretrain_loss and not self.pretraining:
             return "workload.pretrain_loss", "it is true"
@@ -117,6 +121,12 @@ class Target:
             return "workload.rollout_precision", why
         if not self.engines(workload.training_stack):
             return "workload.training_stack", f"it is {workload.training_stack}"
+        return None
+
+    def _refuses_memory_settings(self, workload: WorkloadSpec) -> tuple[str, str] | None:
+        for field in () if self.takes_memory_settings else MEMORY_SETTINGS:
+            if (value := getattr(workload, field)) is not None and value is not False:
+                return f"workload.{field}", f"it is {value}"
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:

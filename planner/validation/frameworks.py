@@ -3,11 +3,12 @@
 A row's `source` names the project; each project has documented defaults. Nothing here is fitted.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from automap.planner.cost.layer.transformer_layer import Adapters
-from automap.planner.spec import TrainingStack
+from automap.planner.spec import SelectiveRecompute, TrainingStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Framework:
 
     name: str
     phrases: tuple[str, ...]
-    """Lower-case parts of `source` that identify it."""
+    """Lower-case names in `source` that identify it: its own or its repository's, whole words."""
     training_stack: TrainingStack
     """Stack with whose constants the cost model prices it (planner/cost/stacks.py)."""
     sharding: Literal["none", "optimizer", "gradient", "full"]
@@ -26,6 +27,8 @@ class Framework:
     """Linear layers to which its finetuning recipes add an adapter."""
     packed_sample_tokens: int | None = None
     """Length of the samples that finetuning packs into one sequence; None: it packs none."""
+    noted: tuple[str, ...] = ()
+    """Lower-case words of `notes` that identify it where `source` names no software."""
     workloads: tuple[str, ...] = ()
     """Workloads of a table that these defaults are for; empty: all."""
     several_gpus: bool | None = None
@@ -36,6 +39,12 @@ class Framework:
     """Whether its recipes page optimizer state to the host where the GPU cannot hold it."""
     memory_stack: TrainingStack | None = None
     """Stack whose memory constants it has, where they are not those of `training_stack`."""
+    selective: SelectiveRecompute | None = None
+    """What its selective recomputation makes again, where that is not what its stack does."""
+    gradient_precision: Literal["bf16"] | None = None
+    """Precision of gradients in its published runs, where that is not what its stack has."""
+    fp8_param_gather: bool = False
+    """Whether its 8-bit recipes keep the weights of the layers in 8 bits alone."""
     prints_first_stage: bool = False
     """Whether its published memory is that of the first pipeline stage, unless notes say otherwise.
     """
@@ -54,6 +63,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "full",
         "selective",
         "weights sharded over the fsdp axis; GPU recipes keep the products and repeat the rest",
+        noted=("maxtext", "jax"),
     ),
     Framework(
         "Megatron-LM of 2021 and 2022",
@@ -93,7 +103,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
     ),
     Framework(
         "verl",
-        ("verl ",),
+        ("verl",),
         "verl",
         "full",
         "full",
@@ -101,13 +111,17 @@ FRAMEWORKS: tuple[Framework, ...] = (
     ),
     Framework(
         "NeMo / Megatron-Bridge",
-        ("megatron-bridge", "nemo", "dgx cloud benchmarking"),
+        ("megatron-bridge", "nvidia/nemo", "nemo-megatron-launcher"),
         "megatron-core",
         "optimizer",
         "none",
         "recipes train with the distributed optimizer and recompute nothing unless stated",
         adapters="query-key-value",
         packed_sample_tokens=200,
+        # scripts/performance/helpers.py (NeMo 2.4): grad_reduce_in_fp32 = False for all; recipes
+        # of mixed precision: fp8_param_gather = True.
+        gradient_precision="bf16",
+        fp8_param_gather=True,
     ),
     Framework(
         "Megatron-LM",
@@ -116,6 +130,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "optimizer",
         "none",
         "example scripts pass --use-distributed-optimizer; no --recompute-… option is the default",
+        fp8_param_gather=True,  # examples/llama/train_llama3_8b_h100_fp8.sh: --fp8-param-gather
     ),
     Framework(
         "llm-foundry",
@@ -126,12 +141,24 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "FSDP with Triton attention, not compiled; activation checkpointing is an option",
     ),
     Framework(
-        "FSDP",
-        ("torchtitan", "fms-fsdp"),
+        "torchtitan",
+        ("torchtitan",),
         "fsdp",
         "full",
         "none",
         "fully sharded data parallelism; activation checkpointing is an option",
+        memory_stack="torchtitan",
+        selective="alternate_products",
+        noted=("torchtitan",),
+    ),
+    Framework(
+        "fms-fsdp",
+        ("fms-fsdp",),
+        "fsdp",
+        "full",
+        "none",
+        "fully sharded data parallelism; activation checkpointing is an option",
+        selective="alternate_blocks",
     ),
     Framework(
         "LitGPT, all weights on several GPUs",
@@ -175,6 +202,16 @@ UNKNOWN = Framework(
     "none",
     "the most common setting of published runs",
 )
+UNKNOWN_SHARDED = Framework(
+    "unknown framework, fully sharded",
+    (),
+    "fsdp",
+    "full",
+    "none",
+    "fully sharded data parallelism is PyTorch's or alike",
+)
+COLLECTIONS = {"dgx cloud benchmarking": "NeMo / Megatron-Bridge"}
+"""Phrases of `source` of collections with runs of several frameworks: that of most of them."""
 
 NOTED: tuple[tuple[str, str], ...] = (
     ("sliding window", "sliding-window layers are priced with full attention"),
@@ -199,14 +236,33 @@ FOLLOWED = frozenset(
 """Phrases of `notes` that the cost model follows where the catalogue has the model's layers."""
 
 
-def framework_of(source: str, workload: str | None = None, num_gpus: int = 1) -> Framework:
-    """The framework behind a source; `UNKNOWN` where none is recognised."""
-    lower = source.lower()
-    found = (
-        one
-        for one in FRAMEWORKS
-        if any(phrase in lower for phrase in one.phrases)
-        and (not one.workloads or workload in one.workloads)
-        and one.several_gpus in (None, num_gpus > 1)
-    )
-    return next(found, UNKNOWN)
+def framework_of(
+    source: str,
+    workload: str | None = None,
+    num_gpus: int = 1,
+    *,
+    note: str = "",
+    sharding: str | None = None,
+) -> Framework:
+    """The framework behind a row, by what it states.
+
+    `source` names it, or `note` does where that is no name. Else full sharding says that it shards
+    as FSDP does, and a collection of runs has a usual one. Where nothing does it is `UNKNOWN`.
+    """
+    for one in FRAMEWORKS:
+        fits = not one.workloads or workload in one.workloads
+        if fits and one.several_gpus in (None, num_gpus > 1) and _names(source, one.phrases):
+            return one
+    for one in FRAMEWORKS:
+        if _names(note, one.noted):
+            return one
+    if sharding == "full":
+        return UNKNOWN_SHARDED
+    usual = [name for phrase, name in COLLECTIONS.items() if _names(source, (phrase,))]
+    return next((one for one in FRAMEWORKS if one.name in usual), UNKNOWN)
+
+
+def _names(text: str, phrases: tuple[str, ...]) -> bool:
+    """Whether a text has one of the phrases in whole words, capitals or not."""
+    lower = text.lower()
+    return any(re.search(rf"(?<![a-z0-9]){re.escape(one)}(?![a-z0-9])", lower) for one in phrases)

@@ -1,6 +1,7 @@
 """Turn a row into what the cost model prices: architecture, pool, layout, workload."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -239,11 +240,14 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
     return Layouts(**{name: column(size) for name, size in sizes.items()})
 
 
+def memory_stack_of(defaults: Framework) -> TrainingStack:
+    """The stack that prices the bytes of a framework's runs."""
+    return defaults.memory_stack or defaults.training_stack
+
+
 def stack_of(row: RunRow, defaults: Framework) -> TrainingStack:
     """The stack that prices what the row measured: seconds, or bytes."""
-    if isinstance(row, MemoryRow) and defaults.memory_stack:
-        return defaults.memory_stack
-    return defaults.training_stack
+    return memory_stack_of(defaults) if isinstance(row, MemoryRow) else defaults.training_stack
 
 
 def splits_sequences(row: RunRow, defaults: Framework) -> bool:
@@ -257,7 +261,8 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     for phrase, text in NOTED:
         if phrase in note and not _is_followed(row, phrase):
             assumptions.add(text)
-    return framework_of(row.source, getattr(row, "workload", None), row.num_gpus)
+    workload = getattr(row, "workload", None)
+    return framework_of(row.source, workload, row.num_gpus, note=row.note, sharding=row.sharding)
 
 
 def constant(tokens: int) -> LengthSpec:
@@ -266,12 +271,17 @@ def constant(tokens: int) -> LengthSpec:
 
 
 def whole_sequences(
-    num_sequences: int, tokens: int, *, product_precision: str, training_stack: TrainingStack
+    num_sequences: int,
+    tokens: int,
+    *,
+    product_precision: str,
+    training_stack: TrainingStack,
+    settings: Mapping[str, object],
 ) -> WorkloadSpec:
     """A batch of equally long sequences; the planner splits them into prompt and response.
 
     Training reads only their sum, so the split (all but one token is prompt) does not matter.
-    Where products are in 8 bits, everything else is in bf16.
+    Where products are in 8 bits, everything else is in bf16. `settings`: further fields.
 
     Raises:
         CannotPredictError: a sequence has fewer than 2 tokens.
@@ -285,6 +295,7 @@ def whole_sequences(
         "precision": "bf16" if product_precision == "fp8" else product_precision,
         "training_precision": product_precision,
         "training_stack": training_stack,
+        **settings,
     }
     try:
         return WorkloadSpec.model_validate(document)

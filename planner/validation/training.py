@@ -1,7 +1,9 @@
 """Predict training rows: seconds of one optimizer step, and peak bytes of the fullest GPU."""
 
 import re
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
 
 import numpy as np
 
@@ -16,24 +18,31 @@ from automap.planner.cost.training.train_call import price_train
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import RECOMPUTES, SOURCES, IntArray, Layouts
-from automap.planner.spec import LoraSpec, WorkloadSpec
+from automap.planner.spec import LoraSpec, TrainingStack, WorkloadSpec
 from automap.planner.validation.frameworks import Framework
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import MemoryRow, RunRow, TrainingRow
+from automap.planner.validation.run_settings import (
+    MemorySettings,
+    memory_settings,
+    recompute_levels,
+)
 from automap.planner.validation.subjects import (
     architecture_of,
     check_priceable,
     column,
     framework,
     layout_of,
+    memory_stack_of,
     pool_of,
     product_precision,
-    stack_of,
     whole_sequences,
 )
 
 TOKENS_DROPPED = "token dropping"
 """Lower-case part of `notes` where experts take a fixed number of tokens."""
+RESERVED = "reserved by the allocator"
+"""Lower-case part of `notes`: the memory printed includes blocks of the allocator not in use."""
 FULLEST_STAGE = "maximum over first and last stage"
 """Lower-case part of `notes`: the memory printed is that of the fullest pipeline stage."""
 
@@ -49,6 +58,25 @@ class Run:
     printed_activations: int | None
     """Bytes of activations on the first pipeline stage, where that stage's memory was printed."""
 
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes of a GPU at the peak, of residents and of the step together."""
+        resident, transient = self.resident, self.step.transient
+        return {
+            kind.name: int(getattr(resident, kind.name)[0] + getattr(transient, kind.name)[0])
+            for kind in fields(transient)
+        }
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of a GPU at the peak, as a plan counts them."""
+        return sum(self.bytes_by_kind.values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory that a plan may fill holds it."""
+        return self.peak_bytes <= memory.usable_bytes(self.pool)
+
 
 def predict_training(
     row: TrainingRow, assumptions: Assumptions
@@ -58,7 +86,7 @@ def predict_training(
     Raises:
         CannotPredictError: the row leaves out a size, or the cost model has no term for it.
     """
-    step = _price(row, row.workload, assumptions).step
+    step = price_run(row, row.workload, assumptions).step
     seconds = step.seconds
     parts = {
         f"{part.name}_seconds": float(getattr(seconds, part.name)[0]) for part in fields(seconds)
@@ -79,72 +107,140 @@ def predict_memory(
     Raises:
         CannotPredictError: the row leaves out a size, or the cost model has no term for it.
     """
-    run = _price(row, row.workload, assumptions)
-    transient = run.step.transient
-    kinds = {
-        kind.name: int(getattr(run.resident, kind.name)[0] + getattr(transient, kind.name)[0])
-        for kind in fields(transient)
-    }
-    needed = sum(kinds.values())
+    run = price_run(row, row.workload, assumptions)
+    kinds = run.bytes_by_kind
     if run.printed_activations is not None:
         kinds["activations"], kinds["logits"] = run.printed_activations, 0
         assumptions.add("the memory printed is taken as that of the first pipeline stage")
     nccl = int(memory.nccl_bytes(run.layouts)[0])
+    share = constants.FRAGMENTATION_SHARE
     if row.measured_by == "nvidia-smi":
         allocated = sum(kinds.values()) - nccl
-        share = constants.FRAGMENTATION_SHARE
         kinds["fragmentation"] = int(allocated * share / (1.0 - share))
         kinds["context"] = constants.CONTEXT_BYTES
     else:
         kinds["communication_buffers"] -= nccl
+        if RESERVED in row.note.lower():
+            kinds["fragmentation"] = int(sum(kinds.values()) * share / (1.0 - share))
     parts = {f"{name}_bytes": float(size) for name, size in kinds.items()}
-    too_much = float(needed > memory.usable_bytes(run.pool))
+    too_much = float(not run.fits)
     return {
         "peak_memory_bytes": Estimate(sum(parts.values()), parts),
         "out_of_memory": Estimate(too_much, parts),
     }
 
 
-def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
-    """Price the row's step through the planner's own functions."""
+def price_run(
+    row: RunRow,
+    workload_kind: str,
+    assumptions: Assumptions,
+    *,
+    for_memory: bool | None = None,
+    infers: bool = False,
+) -> Run:
+    """Price the row's step through the planner's own functions.
+
+    `for_memory`: bytes are wanted, of which some frameworks keep other ones than the stack that has
+    their seconds; default: where the row measured them. `infers`: the run is known to have fitted,
+    so recomputation that is not stated is the cheapest that fits (the most, where none does);
+    otherwise the framework's default, and always for seconds, whose errors grew when it was
+    inferred: often a few layers alone have it.
+
+    Raises:
+        CannotPredictError: the row leaves out a size, or the cost model has no term for it.
+    """
     check_priceable(row)
     if workload_kind in ("layer", "qlora"):
         raise CannotPredictError(f"workload {workload_kind} is not in the cost model")
     defaults = framework(row, assumptions)
+    wants_bytes = isinstance(row, MemoryRow) if for_memory is None else for_memory
+    stack = memory_stack_of(defaults) if wants_bytes else defaults.training_stack
     rank = _lora_rank(row, workload_kind, assumptions)
     architecture = _trained_architecture(row, defaults, assumptions)
     model = Model("actor", architecture, False, True, rank)
     # Bytes do not depend on the network.
-    pool = pool_of(row, Assumptions() if isinstance(row, MemoryRow) else assumptions)
+    pool = pool_of(row, Assumptions() if wants_bytes else assumptions)
     layouts = layout_of(row, defaults, assumptions)
     micro_batch = row.micro_batch_size
     if micro_batch is None:
         micro_batch = 1
         assumptions.add("micro_batch_size not stated: 1")
-    data_parallel = int(layouts.data_parallel_size[0])
     packed = _packed_samples(row, workload_kind, defaults, assumptions)
-    workload = _workload(row, defaults, micro_batch, data_parallel, packed, assumptions)
-    call = _train_call(workload)
-    recompute = column(RECOMPUTES.index(_recompute(row, defaults, assumptions)))
+    subject = _Subject(
+        row=row,
+        model=model,
+        workload=_workload(
+            row,
+            stack,
+            memory_settings(row, stack, defaults, assumptions, for_memory=wants_bytes),
+            micro_batch,
+            layouts,
+            packed,
+            assumptions,
+        ),
+        pool=pool,
+        layouts=layouts,
+        micro_batch=micro_batch * packed,
+        defaults=defaults,
+    )
+    levels = recompute_levels(row, defaults)
+    return _cheapest_that_fits(subject, levels if infers else islice(levels, 1), assumptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A row as the cost model prices it, all but what it recomputes."""
+
+    row: RunRow
+    model: Model
+    workload: WorkloadSpec
+    pool: Pool
+    layouts: Layouts
+    micro_batch: int
+    defaults: Framework
+
+
+def _cheapest_that_fits(subject: _Subject, levels: Iterator[str], assumptions: Assumptions) -> Run:
+    """The run with the first level of recomputation that fits; the last, where none does."""
+    defaults, first = subject.defaults, next(levels)
+    level, run = first, _run(subject, first)
+    while not run.fits and (more := next(levels, None)) is not None:
+        level, run = more, _run(subject, more)
+    if level != first:
+        found = "the cheapest that fits" if run.fits else "and nothing fits"
+        assumptions.add(f"recompute not stated: {level} ({found})")
+    elif subject.row.recompute is None:
+        assumptions.add(f"recompute not stated: {level} ({defaults.name}: {defaults.why})")
+    resident = run.resident
+    if defaults.pages_optimizer and resident.total[0] > subject.pool.gpu.memory_bytes:
+        assumptions.add("the optimizer's state is paged to the host, as the GPU cannot hold it")
+        paged = replace(resident, optimizer=np.zeros_like(resident.optimizer))
+        return replace(run, resident=paged)
+    return run
+
+
+def _run(subject: _Subject, level: str) -> Run:
+    row, defaults, layouts = subject.row, subject.defaults, subject.layouts
+    call, recompute = _train_call(subject.workload), column(RECOMPUTES.index(level))
     step = price_train(
-        model,
+        subject.model,
         call,
-        workload,
-        pool,
-        load_profile(pool.gpu),
+        subject.workload,
+        subject.pool,
+        load_profile(subject.pool.gpu),
         layouts,
-        micro_batch_size=column(micro_batch * packed),
+        micro_batch_size=column(subject.micro_batch),
         recompute=recompute,
         adapters=defaults.adapters,
         drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
-    resident = _resident_bytes(model, workload, pool, layouts, defaults, assumptions)
+    resident, _ = memory.home_resident_bytes(subject.model, subject.workload, layouts)
     printed = None
     if defaults.prints_first_stage and FULLEST_STAGE not in row.note.lower():
         printed = _first_stage_bytes(
-            model, call, workload, layouts, micro_batch * packed, recompute
+            subject.model, call, subject.workload, layouts, subject.micro_batch, recompute
         )
-    return Run(pool, layouts, resident, step, printed)
+    return Run(subject.pool, layouts, resident, step, printed)
 
 
 def _trained_architecture(
@@ -156,22 +252,6 @@ def _trained_architecture(
         return architecture
     assumptions.add(f"the head is a copy of the embeddings ({defaults.name}: it ties none)")
     return architecture.model_copy(update={"tied_embeddings": False})
-
-
-def _resident_bytes(
-    model: Model,
-    workload: WorkloadSpec,
-    pool: Pool,
-    layouts: Layouts,
-    defaults: Framework,
-    assumptions: Assumptions,
-) -> BytesColumns:
-    """Bytes that the copy holds, without optimizer state that its recipe paged to the host."""
-    resident, _ = memory.home_resident_bytes(model, workload, layouts)
-    if not defaults.pages_optimizer or resident.total[0] <= pool.gpu.memory_bytes:
-        return resident
-    assumptions.add("the optimizer's state is paged to the host, as the GPU cannot hold it")
-    return replace(resident, optimizer=np.zeros_like(resident.optimizer))
 
 
 def _first_stage_bytes(
@@ -206,9 +286,10 @@ def _first_stage_bytes(
 
 def _workload(
     row: RunRow,
-    defaults: Framework,
+    stack: TrainingStack,
+    settings: MemorySettings,
     micro_batch: int,
-    data_parallel: int,
+    layouts: Layouts,
     packed: int,
     assumptions: Assumptions,
 ) -> WorkloadSpec:
@@ -217,13 +298,14 @@ def _workload(
         raise CannotPredictError("sequence_length is not stated")
     batch = row.global_batch_size
     if batch is None:
-        batch = micro_batch * data_parallel
+        batch = micro_batch * int(layouts.data_parallel_size[0])
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
     return whole_sequences(
         batch * packed,
         row.sequence_length // packed,
         product_precision=product_precision(row),
-        training_stack=stack_of(row, defaults),
+        training_stack=stack,
+        settings=asdict(settings),
     )
 
 
@@ -260,11 +342,3 @@ def _lora_rank(row: RunRow, workload_kind: str, assumptions: Assumptions) -> int
     rank = LoraSpec().rank
     assumptions.add(f"adapter rank not stated: {rank}")
     return rank
-
-
-def _recompute(row: RunRow, defaults: Framework, assumptions: Assumptions) -> str:
-    if row.recompute is None:
-        assumptions.add(
-            f"recompute not stated: {defaults.recompute} ({defaults.name}: {defaults.why})"
-        )
-    return row.recompute or defaults.recompute

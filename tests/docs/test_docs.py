@@ -16,7 +16,7 @@ from automap.planner.cost.operators import profile
 from automap.planner.cost.operators.roofline import UNPACKING_SHARE
 from automap.planner.cost.stacks import STACKS
 from automap.planner.dataflow.algorithms import PROGRAMS
-from automap.planner.validation.frameworks import FRAMEWORKS, UNKNOWN
+from automap.planner.validation.frameworks import FRAMEWORKS, UNKNOWN, UNKNOWN_SHARDED
 from automap.service.cli.main import app
 from tests.docs.documents import (
     DOCUMENTS,
@@ -110,7 +110,7 @@ def test_the_table_of_frameworks_has_their_defaults() -> None:
     _, _, after = (ROOT / "docs/concepts/accuracy.md").read_text().partition("| framework |")
     table, _, _ = after.partition("\n\n")
     expected = []
-    for one in (*FRAMEWORKS, UNKNOWN):
+    for one in (*FRAMEWORKS, UNKNOWN, UNKNOWN_SHARDED):
         memory = f", memory as {one.memory_stack}" if one.memory_stack else ""
         cells = (one.name, one.training_stack + memory, one.sharding, one.recompute, one.why)
         expected.append(f"| {' | '.join(cells)} |")

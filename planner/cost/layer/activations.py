@@ -1,6 +1,6 @@
 """Activations and logits: the bytes that forward passes keep, per GPU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,13 +9,18 @@ from automap.planner.catalogue.layer_kinds import LatentAttention, Mlp
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, peak_tokens
 from automap.planner.cost.layer.attended import attends, mixer_width
+from automap.planner.cost.memory import product_precision
 from automap.planner.cost.rows import ceil_div, distinct_rows
-from automap.planner.cost.shards import local_key_value_heads, padded_vocabulary
+from automap.planner.cost.shards import (
+    attention_linears,
+    local_key_value_heads,
+    padded_vocabulary,
+)
 from automap.planner.cost.stacks import STACKS, SoftwareStack, stack_of
 from automap.planner.cost.stage_layers import stage_layers
 from automap.planner.job.job import Model
 from automap.planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
-from automap.planner.spec import WorkloadSpec
+from automap.planner.spec import SelectiveRecompute, WorkloadSpec
 
 SELECTIVE = RECOMPUTES.index("selective")
 FULL = RECOMPUTES.index("full")
@@ -31,6 +36,7 @@ def layer_activation_bytes(
     stack: SoftwareStack = STACKS["megatron-core"],
     attended_tokens: float = 0.0,
     dropout: bool = True,
+    eight_bit: bool = False,
 ) -> FloatArray:
     """Bytes per token that one layer keeps for its backward pass, on one GPU.
 
@@ -39,33 +45,102 @@ def layer_activation_bytes(
     keys and values, the attention output, the MLP's pre-activation and activation. With sequence
     parallelism and flash attention that is 32·h/t bytes for GPT (their 34·h/t less two dropout
     masks). Unfused attention adds the masks and the scores over `attended_tokens`; without
-    `dropout` (inference) no masks, the scores before and after softmax. `selective` drops the
-    scores where they are kept, else norm outputs and activations; `full` keeps the layer's input
-    alone.
+    `dropout` (inference) no masks, the scores before and after softmax. `eight_bit`: products of
+    the layer are in 8 bits. `selective` keeps what the stack keeps then; `full` keeps the layer's
+    input alone.
     """
     tensor = tensor_parallel_size
     hidden = arch.hidden_size / (tensor if stack.memory.sequence_parallel else np.ones_like(tensor))
     in_fp32 = arch.gated_mlp and stack.memory.written_out
     blocks = (arch.mixer != "none") + (mlp != "none")
-    # Of a written-out RMSNorm: two fp32 tensors each.
-    inputs = (4 if in_fp32 else 1) * blocks * hidden
-    norms = blocks * hidden
     before, after = _mlp_elements(arch, tensor, mlp=mlp, written_out=stack.memory.written_out)
-    attention = _attention_elements(arch, tensor, written_out=stack.memory.written_out)
     # Each chosen expert has its own copy of the token at its input and at its output.
     copies = 2 * arch.num_experts_per_token * arch.expert_hidden_size
-    dispatched = copies / tensor if mlp == "experts" else 0.0
-    none = inputs + norms + attention + before + after + dispatched
+    parts = _Elements(
+        hidden=hidden,
+        blocks=blocks,
+        # Of a written-out RMSNorm: two fp32 tensors each.
+        inputs=(4 if in_fp32 else 1) * blocks * hidden,
+        attention=_attention_elements(arch, tensor, written_out=stack.memory.written_out),
+        keys=arch.head_dim * local_key_value_heads(arch, tensor) * attends(arch),
+        before=before,
+        after=after,
+        dispatched=copies / tensor if mlp == "experts" else np.zeros(len(tensor)),
+    )
+    if eight_bit and stack.memory.keeps_eight_bit_inputs:
+        outputs = attention_linears(arch, tensor)[-1].inputs if arch.mixer != "none" else 0 * tensor
+        parts = parts.in_eight_bits(outputs, element_bytes)
     if stack.attention == "unfused":
         # Two masks of one byte; softmax and its dropped-out copy, and a mask of one byte.
         mask = 1 / element_bytes if dropout else 0.0
-        masks = 2 * hidden * mask
         heads = arch.num_attention_heads * attends(arch)
         scores = heads / tensor * attended_tokens * (2 + mask)
-        kept = none + masks + np.where(recompute == SELECTIVE, 0.0, scores)
+        kept = parts.all + 2 * hidden * mask + np.where(recompute == SELECTIVE, 0.0, scores)
     else:
-        kept = np.where(recompute == SELECTIVE, none - norms - after, none)
+        chosen = parts.selective(stack.memory.selective, gated=arch.gated_mlp)
+        kept = np.where(recompute == SELECTIVE, chosen, parts.all)
     return element_bytes * np.where(recompute == FULL, hidden, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """What one layer keeps of a token for its backward pass on one GPU, in elements."""
+
+    hidden: FloatArray
+    """The layer's input, a token's part on this GPU."""
+    blocks: int
+    """Norms: 2 where the layer has a mixer and an MLP."""
+    inputs: FloatArray
+    """Inputs of the norms."""
+    attention: FloatArray
+    """Queries, keys, values and attention output."""
+    keys: IntArray
+    """Keys among them."""
+    before: FloatArray
+    """Up (and gate) projection, before the activation function."""
+    after: FloatArray
+    dispatched: FloatArray
+    norm_share: float = 1.0
+    """Size of a norm's output over that of an element."""
+
+    @property
+    def norms(self) -> FloatArray:
+        """Outputs of the norms."""
+        return self.norm_share * self.blocks * self.hidden
+
+    @property
+    def all(self) -> FloatArray:
+        """Without recomputation."""
+        kept = self.inputs + self.norms + self.attention + self.before + self.after
+        return kept + self.dispatched
+
+    def in_eight_bits(self, attention_output: IntArray, element_bytes: int) -> "_Elements":
+        """Inputs of products in 8 bits: of norms, activation and experts; attention's beside it."""
+        share = 1 / element_bytes
+        return replace(
+            self,
+            norm_share=share,
+            attention=self.attention + share * attention_output,
+            after=share * self.after,
+            dispatched=(1 + share) / 2 * self.dispatched,
+        )
+
+    def selective(self, kind: SelectiveRecompute, *, gated: bool) -> FloatArray:
+        """With selective recomputation; fused attention keeps no scores that it could drop.
+
+        Where results of products are kept, norms and activations are made again. Every other
+        product are keys, the output projection, and the gate.
+        """
+        if kind == "core_attention":
+            return self.all
+        if kind == "modules":
+            return self.all - self.norms - self.after
+        if kind == "alternate_blocks":
+            return (self.all + self.hidden) / 2
+        kept = self.hidden + self.attention + self.before + self.dispatched / 2
+        if kind == "products":
+            return kept + self.blocks * self.hidden
+        return kept + self.hidden - self.keys - (self.before / 2 if gated else 0.0)
 
 
 def _attention_elements(
@@ -146,7 +221,7 @@ def activation_bytes(
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
     )
-    kept = _kept_per_token(model.architecture, workload, lengths, layouts, recompute)
+    kept = _kept_per_token(model, workload, lengths, layouts, recompute)
     working = one * kept.working
     first, last = many * kept.early_stage, one * kept.last_stage
     per_logit = stack_of(workload).memory.logit_bytes
@@ -180,8 +255,7 @@ class _Kept:
     """Bytes per token that are kept for the backward pass [candidate]."""
 
     working: FloatArray
-    """Bytes of the layer that the backward pass re-creates in full; 0 without recomputation, where
-    it is kept already."""
+    """Bytes of a layer that the backward pass makes again beside what it kept of that layer."""
     early_stage: FloatArray
     """Bytes on the first stage, or on a middle one, which may have a layer more but holds a
     micro-batch less."""
@@ -189,7 +263,7 @@ class _Kept:
 
 
 def _kept_per_token(
-    arch: ModelArchitecture,
+    model: Model,
     workload: WorkloadSpec,
     lengths: SequenceLengths,
     layouts: Layouts,
@@ -198,8 +272,9 @@ def _kept_per_token(
     columns = (layouts.tensor_parallel_size, layouts.pipeline_parallel_size, recompute)
     chosen, inverse = distinct_rows(*columns)
     tensor, pipeline, mode = (column[chosen] for column in columns)
-    stack = stack_of(workload)
+    arch, stack = model.architecture, stack_of(workload)
     element = constants.PRECISION_BYTES[workload.precision]
+    eight_bit = product_precision(model, workload) == "fp8"
 
     def layer(group: LayerGroup, mode: IntArray) -> FloatArray:
         return layer_activation_bytes(
@@ -210,19 +285,20 @@ def _kept_per_token(
             element_bytes=element,
             stack=stack,
             attended_tokens=lengths.max_tokens,
+            eight_bit=eight_bit,
         )
 
-    kept, whole = np.zeros((3, len(mode))), np.zeros(len(mode))
+    kept, again = np.zeros((3, len(mode))), np.zeros(len(mode))
     groups = layer_groups(arch)
     for group, count in zip(groups, stage_layers(arch, pipeline), strict=True):
-        kept = kept + count * layer(group, mode)
-        whole = np.maximum(whole, layer(group, np.zeros_like(mode)))
+        own = layer(group, mode)
+        kept = kept + count * own
+        again = np.maximum(again, layer(group, np.zeros_like(mode)) - own)
     first, middle, last = kept
     early = np.maximum(first, np.where(pipeline > 2, middle, 0.0))
     if stack.memory.keeps_outputs:
         early = early + np.where(pipeline > 1, element * arch.hidden_size, 0)
-    working = np.where(mode == 0, 0.0, whole)
-    return _Kept(working[inverse], early[inverse], last[inverse])
+    return _Kept(again[inverse], early[inverse], last[inverse])
 
 
 def logits_bytes_per_token(

@@ -35,6 +35,7 @@ from automap.planner.cost.slowest import slowest_rank
 from automap.planner.cost.stacks import STACKS, SoftwareStack
 from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, IntArray
+from automap.planner.spec import SelectiveRecompute
 
 Adapters = Literal["all", "query-key-value"]
 """Linear layers that have an adapter: every one, or the fused projection before attention."""
@@ -431,12 +432,34 @@ def layer_seconds(
     return UnitSeconds(
         forward=host.with_kernels(there.seconds, least),
         backward=host.with_kernels(back.seconds, least_back),
-        selective=attention[0].seconds + elementwise.seconds,
+        selective=_selective_seconds(
+            context.stack,
+            attention=attention[0].seconds,
+            elementwise=elementwise.seconds,
+            forward=forward.seconds,
+        ),
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,
         selective_communication=exchange.forward.seconds * exchange.selective,
         source=add(there, back, moved).source,
     )
+
+
+def _selective_seconds(
+    stack: SoftwareStack, *, attention: FloatArray, elementwise: FloatArray, forward: FloatArray
+) -> FloatArray:
+    """Compute seconds of a layer's forward that selective recomputation repeats.
+
+    `forward`: of its products. Unfused attention is elementwise kernels between its products.
+    """
+    by_kind: dict[SelectiveRecompute, FloatArray] = {
+        "core_attention": attention,
+        "modules": elementwise,
+        "products": elementwise,
+        "alternate_products": elementwise + forward / 2.0,
+        "alternate_blocks": (attention + elementwise + forward) / 2.0,
+    }
+    return by_kind[stack.memory.selective]
 
 
 def agreement_seconds(context: KernelContext, num_devices: IntArray, *, times: int) -> FloatArray:

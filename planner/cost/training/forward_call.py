@@ -98,7 +98,10 @@ def reloaded(
     model: Model, workload: WorkloadSpec, pool: Pool, layouts: Layouts
 ) -> tuple[FloatArray, BytesColumns]:
     """(seconds, bytes) that a forward takes for weights that its home keeps on the host."""
-    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
+    if model.trainable:
+        weights = memory.trained_weight_bytes(model, workload, layouts)
+    else:
+        weights = memory.weight_bytes(model, layouts, precision=workload.precision)
     away = np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0)
     return reload_seconds(away, pool), memory.bytes_columns(len(layouts), weights=away)
 

@@ -159,6 +159,7 @@ def optimizer_traffic_bytes(workload: WorkloadSpec) -> int:
     weight = constants.PRECISION_BYTES[workload.precision]
     masters = memory.master_bytes(workload)
     moments = constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
-    clipped = 3 * kept.gradient_bytes
-    updated = kept.gradient_bytes + 2 * (masters or weight) + 2 * moments
+    gradient = kept.accumulation_bytes or kept.gradient_bytes
+    clipped = 3 * gradient
+    updated = gradient + 2 * (masters or weight) + 2 * moments
     return clipped + updated + (weight if masters else 0) + 2 * kept.step_bytes

@@ -11,7 +11,7 @@ from automap.planner.exports.verl.reasons import reason
 from automap.planner.exports.verl.serving import longest_sequence, serving_bytes
 from automap.planner.exports.verl.subject import Subject, overlap
 from automap.planner.plan.types import CallPlan
-from automap.planner.spec import unrunnable_field
+from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
 from automap.planner.units import GIB
 
 ADVANTAGES = {
@@ -78,6 +78,9 @@ def _precision_refusals(subject: Subject) -> Iterator[Reason]:
     if workload.training_precision not in (None, workload.precision):
         found = f"training_precision is {workload.training_precision}"
         yield reason(subject, "precision", "job", found)
+    for field in MEMORY_SETTINGS:
+        if (value := getattr(workload, field)) is not None and value is not False:
+            yield reason(subject, "precision", "job", f"{field} is {value}")
     if workload.rollout_precision not in (None, "fp8", workload.precision):
         found = f"rollout_precision is {workload.rollout_precision}"
         yield reason(subject, "precision", "actor", found)

@@ -60,3 +60,11 @@ def test_a_cache_that_is_too_small_is_named() -> None:
     generate = next(call for call in BARRIER_PLAN.calls if call.kind == "generate")
     plan = with_call(BARRIER_PLAN, generate.id, kv_cache_bytes=1 << 20)
     expect(BARRIER_JOB, plan, r"call .* has \d+ × \d+ cache bytes, but its longest sequence")
+
+
+@pytest.mark.parametrize("kind", ["gradients", "optimizer"])
+def test_a_training_state_that_is_too_small_is_named(kind: str) -> None:
+    copy = next(copy for copy in BARRIER_PLAN.copies if copy.bytes_by_kind.gradients)
+    fewer = copy.bytes_by_kind.model_copy(update={kind: getattr(copy.bytes_by_kind, kind) // 2})
+    plan = with_copy(BARRIER_PLAN, copy.id, bytes_by_kind=fewer)
+    expect(BARRIER_JOB, plan, rf"copy {copy.id} holds \d+ bytes of {kind}.* but its matrices have")

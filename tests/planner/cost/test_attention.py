@@ -132,6 +132,8 @@ def test_a_call_is_priced_with_the_stack_of_the_spec() -> None:
     # Of a dense model, frameworks for RL train as their libraries do, but balance lengths.
     assert totals.pop("nemo-rl") <= totals["megatron-core"]
     assert totals.pop("verl") <= totals["fsdp"]
+    # They differ in what they keep.
+    assert totals.pop("torchtitan") == totals["fsdp"]
     assert totals.pop("verl-megatron") <= totals["automap-megatron"]
     assert totals["megatron-core"] == min(totals.values())
     # No step times are published of training with all state in bf16; it moves fewer bytes.
