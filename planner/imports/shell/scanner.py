@@ -204,21 +204,24 @@ class Scanner:
         return Text(text, quoted=True)
 
     def _double_quoted(self, end: str, line: int) -> list[Part]:
-        """Parts up to the character that ends them, which is left; blanks are part of them."""
+        """Parts up to the character that ends them, which is left; blanks are part of them.
+
+        The end is a quote, or the brace of an expansion inside quotes, in which further quotes may
+        stand.
+        """
         parts, plain = list[Part](), list[str]()
         while self._peek() != end:
             if self._at >= len(self._text):
-                raise ShellError("a quote that never ends", line)
+                what = "a quote that never ends" if end == '"' else "braces that never end"
+                raise ShellError(what, line)
             char = self._peek()
-            if char == "\\" and self._peek(1) == "\n":
+            if char == "\\" and self._peek(1) in f'$`"\\\n{end}':
+                plain.append("" if self._peek(1) == "\n" else self._peek(1))
                 self._at += 2
-            elif char == "\\" and self._peek(1) in '$`"\\':
-                plain.append(self._peek(1))
-                self._at += 2
-            elif char in "$`":
+            elif char in '"$`':
                 parts.append(Text("".join(plain), quoted=True))
                 plain.clear()
-                parts.append(self._expansion(quoted=True))
+                parts += self._quotation() if char == '"' else [self._expansion(quoted=True)]
             else:
                 plain.append(char)
                 self._at += 1
@@ -345,7 +348,7 @@ class Scanner:
         self._deeper(line)
         self._depth += 1
         if quoted:
-            parts = self._double_quoted_operand(line)
+            parts = self._double_quoted("}", line)
         else:
             word = self._word(frozenset("}"))
             parts = list(word.parts)
@@ -354,29 +357,6 @@ class Scanner:
             raise ShellError("braces that never end", line)
         self._at += 1
         return Word(tuple(parts), line)
-
-    def _double_quoted_operand(self, line: int) -> list[Part]:
-        """Inside double quotes, where a single quote is a character, and a double one quotes."""
-        parts: list[Part] = []
-        plain: list[str] = []
-        while self._at < len(self._text) and self._peek() != "}":
-            char = self._peek()
-            if char == '"':
-                parts.append(Text("".join(plain), quoted=True))
-                plain.clear()
-                parts.extend(self._quotation())
-            elif char == "\\" and self._peek(1) in '$`"\\}\n':
-                plain.append("" if self._peek(1) == "\n" else self._peek(1))
-                self._at += 2
-            elif char in "$`":
-                parts.append(Text("".join(plain), quoted=True))
-                plain.clear()
-                parts.append(self._expansion(quoted=True))
-            else:
-                plain.append(char)
-                self._at += 1
-        parts.append(Text("".join(plain), quoted=True))
-        return parts
 
     def _unread_braces(self, start: int, *, quoted: bool, line: int) -> Part:
         """An expansion that is not read: its value is unknown."""

@@ -368,7 +368,7 @@ def test_a_model_of_no_role_and_a_mean_above_the_longest_are_asked_about() -> No
 
 
 def test_a_folder_of_the_hubs_cache_names_its_model() -> None:
-    folder = "/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
+    folder = "/models/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
     found = read_script(script_of({**BASE, "actor_rollout_ref.model.path": folder}))
     assert found.spec.models["actor"].architecture == "qwen2.5-7b"
 
