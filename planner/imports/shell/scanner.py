@@ -9,6 +9,7 @@ from automap.planner.imports.shell.syntax import (
     Assignment,
     Parameter,
     Part,
+    Place,
     ShellError,
     Substitution,
     Text,
@@ -40,8 +41,9 @@ class Token:
 class Scanner:
     """Reads one script from its start to its end, each character once."""
 
-    def __init__(self, text: str, *, first_line: int = 1) -> None:
+    def __init__(self, text: str, *, first_line: int = 1, is_file: bool = False) -> None:
         self._text = text
+        self._is_file = is_file
         self._at = 0
         self._depth = 0
         self._first_line = first_line
@@ -68,6 +70,10 @@ class Scanner:
                 value = self._assignment() or self._word(_ENDS)
                 found.append(Token(value, line, start, self._at))
         return found
+
+    def _place(self, start: int) -> Place | None:
+        """From there to here, in a file."""
+        return (start, self._at) if self._is_file else None
 
     def _line(self) -> int:
         return self._first_line + bisect_right(self._breaks, self._at - 1)
@@ -116,13 +122,15 @@ class Scanner:
         found = _ASSIGNS.match(self._text, self._at)
         if found is None:
             return None
-        line = self._line()
+        line, start = self._line(), self._at
         self._at = found.end()
         name, index, plus = found[1], found[2], found[3]
         if self._peek() == "(" and index is None:
             self._at += 1
             return Assignment(name, self._elements(line), line, append=bool(plus))
-        return Assignment(name, self._word(_ENDS), line, append=bool(plus), index=index)
+        value = self._word(_ENDS)
+        place = self._place(start)
+        return Assignment(name, value, line, append=bool(plus), index=index, place=place)
 
     def _elements(self, line: int) -> tuple[Word, ...]:
         """The words of an array, up to its closing parenthesis."""
@@ -142,6 +150,7 @@ class Scanner:
     def _word(self, ends: frozenset[str]) -> Word:
         """Parts up to one of the ends, which is left."""
         line, parts, plain = self._line(), list[Part](), list[str]()
+        start = self._at
 
         def keep() -> None:
             if plain:
@@ -168,7 +177,7 @@ class Scanner:
                 plain.append(char)
                 self._at += 1
         keep()
-        return Word(tuple(parts), line)
+        return Word(tuple(parts), line, self._place(start))
 
     def _quotation(self) -> list[Part]:
         """A quoted stretch, with its quotes; an empty one is a part of no characters."""

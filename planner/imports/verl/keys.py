@@ -10,6 +10,8 @@ from automap.planner.imports.verl.overrides import Given, Overrides
 from automap.planner.imports.verl.settings import Settings
 from automap.planner.imports.verl.values import Value
 
+ENGINES = {"dp": "fsdp", "megatron": "megatron"}
+"""What verl calls a kind of engine → what copies call it."""
 OF_ENGINE = {"megatron": (".megatron.",), "fsdp": (".fsdp_config.", ".fsdp.")}
 """Kind of engine → what keys of it alone have in their names."""
 

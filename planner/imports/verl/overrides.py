@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import LaunchFile, Remark
+from automap.planner.imports.shell.syntax import Place
 from automap.planner.imports.shell.values import Field, Unknown
 from automap.planner.imports.shell.walk import Reading, Started
 
@@ -36,6 +37,8 @@ class Given:
     """What of the value is unknown."""
     must_exist: bool = False
     """True on a command line without +: a key that the configuration lacks ends the start."""
+    place: Place | None = None
+    """Where the whole override stands in the file; None: it is no word of it."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Overrides:
 
     file: str
     line: int
+    end: int | None = None
+    """Where in the file the command's words end; None: the file has them in no such way."""
     given: dict[str, Given] = field(default_factory=dict)
     composed: int = 0
     """Configurations that were taken so far, each as often as it was."""
@@ -100,7 +105,7 @@ def of_command(
     command: Started, place: int, configs: Mapping[str, LaunchFile], framework: Framework
 ) -> Overrides:
     """The overrides of a command's arguments, over the configuration that it names."""
-    found = Overrides(command.source, command.line)
+    found = Overrides(command.source, command.line, command.end)
     name, words = "ppo_trainer", list[Field]()
     arguments = list(command.words[place + 1 :])
     while arguments:
@@ -132,7 +137,8 @@ def _override(word: Field, found: Overrides) -> None:
     key, equals, _ = head.partition("=")
     value = word.shown[len(key) + 1 :] if equals else ""
     is_known = not key.startswith("+")
-    at = Given(key.lstrip("+~"), value, word.source, word.line, word.unknown, is_known)
+    name = key.lstrip("+~")
+    at = Given(name, value, word.source, word.line, word.unknown, is_known, word.place)
     if word.unknown is not None and not equals:
         text = f"{word.shown[:80]} is not known: what it sets is not read"
         found.remark("not read", text, at)

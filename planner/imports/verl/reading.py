@@ -8,13 +8,13 @@ from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.verl.lines import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark
+from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark, Whereabouts
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
 from automap.planner.imports.shell.walk import Started, Walk
-from automap.planner.imports.verl.keys import classify, renamed, values_of
+from automap.planner.imports.verl.keys import ENGINES, classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
     Given,
     Overrides,
@@ -32,8 +32,6 @@ from automap.planner.job.resolution import resolve
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import TARGETS
 
-ENGINES = {"dp": "fsdp", "megatron": "megatron"}
-"""What verl calls a kind of engine → what copies call it."""
 MAX_LISTED = 10
 
 
@@ -74,7 +72,25 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         settings=classified,
         remarks=[*overrides.remarks, *settings.remarks],
         values=values_of(settings),
+        whereabouts=Whereabouts(
+            overrides.end,
+            {
+                key: (given.file, *given.place)
+                for key, given in overrides.given.items()
+                if given.place is not None
+            },
+        ),
     )
+
+
+def started(files: Sequence[LaunchFile], answers: Answers) -> list[list[str]]:
+    """Every command that the scripts start, by its words, with what is unknown by its name."""
+    texts = {each.name: each.text for each in files if each.text}
+    found = []
+    for name in texts:
+        reading = Interpreter(texts, answers.values, _printed).read(name)
+        found += [[word.shown for word in each.words] for each in reading.commands]
+    return found
 
 
 def _resolved(settings: Settings, spec: JobSpec) -> Job:

@@ -108,6 +108,8 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
         settings.value("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
     for role in answers.models.keys() - {"reference", *found}:
+        if answers.spare_models:
+            continue
         settings.ask(f"--model {role}: the launch has no such model", f"one of {', '.join(found)}")
     return found
 

@@ -3,9 +3,9 @@
 from rich.console import Console
 from rich.text import Text
 
-from automap.planner import Advice, advise
+from automap.planner import Advice, advise, rewrite
 from automap.planner.errors import Reason
-from automap.planner.imports import LineChange
+from automap.planner.imports import Answers, LaunchFile, LineChange
 from automap.planner.studies import AdvisedChange, GainInterval
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import AdviseArguments
@@ -16,6 +16,7 @@ from automap.service.cli.study.import_launch import (
     reporting_launch,
     show_remarks,
 )
+from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
 from automap.service.cli.terminal import console, formats
 
 SHOWN = {
@@ -30,6 +31,8 @@ SHOWN = {
 def run_advise(given: AdviseArguments) -> None:
     """Read a launch, plan its job, and show what is worth changing."""
     files = read_launch(given.files)
+    if given.write is not None:
+        need_output("--write", given.write)
     answers = answers_of(given.said, given.target)
     with (
         reporting_launch(given.files, target="--target"),
@@ -43,6 +46,8 @@ def run_advise(given: AdviseArguments) -> None:
             least_share=given.at_least,
             time_limit_seconds=given.search_seconds,
         )
+    if given.write is not None:
+        _write(advice, files, answers, given)
     if given.show.json:
         console.write_json(advice.model_dump_json(indent=2, by_alias=True))
         return
@@ -53,6 +58,18 @@ def run_advise(given: AdviseArguments) -> None:
             _show_change(number, change, out)
         out.print()
     out.print(Text(_summary(advice), style="bold"), soft_wrap=True)
+
+
+def _write(
+    advice: Advice, files: list[LaunchFile], answers: Answers, given: AdviseArguments
+) -> None:
+    """The launch with all changes, as a file."""
+    lines = [line for change in advice.changes for line in change.lines]
+    with reporting_launch(given.files, target="--target", refused="cannot be written"):
+        written = rewrite(files, given.target, answers, lines)
+    output = given.write or ""
+    write_launch(written, output)
+    show_rewritten(written, output, files)
 
 
 def _show_launch(advice: Advice, out: Console) -> None:

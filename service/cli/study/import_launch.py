@@ -76,13 +76,15 @@ def _imported(given: ImportArguments) -> Imported:
 
 
 @contextmanager
-def reporting_launch(files: Iterable[str], *, target: str) -> Iterator[None]:
+def reporting_launch(
+    files: Iterable[str], *, target: str, refused: str = "not imported"
+) -> Iterator[None]:
     """What is wrong with a launch or with what is said of it, in the words of the command line."""
     with naming_options({"target": target, "gpu": "--gpu"}):
         try:
             yield
         except NotImportableError as error:
-            refusal = f"{', '.join(files)}: not imported"
+            refusal = f"{', '.join(files)}: {refused}"
             raise BadInputError(refusal, in_words(error.reasons)) from None
 
 
@@ -99,12 +101,17 @@ def answers_of(given: LaunchAnswers, target: str) -> Answers:
     logged = _logged(given, target)
     return Answers(
         gpu=given.gpu,
-        values=dict(_pair("--set", each) for each in given.set or []),
+        values=values_of(given.set),
         prompt_length=_lengths(given.prompt_lengths, "--prompt-lengths") or logged.get("prompt"),
         response_length=_lengths(given.lengths, "--lengths") or logged.get("response"),
         models={role: _model(role, named) for role, named in _models(given)},
         job=given.job,
     )
+
+
+def values_of(given: Iterable[str] | None) -> dict[str, str]:
+    """What `--set` gives by name."""
+    return dict(_pair("--set", each) for each in given or [])
 
 
 def _models(given: LaunchAnswers) -> Iterable[tuple[str, str]]:
