@@ -87,7 +87,7 @@ class Assignment:
     append: bool = False
     index: str | None = None
     place: Place | None = None
-    """As a word's."""
+    """Where all of it stands, as of a word."""
 
 
 @dataclass(frozen=True, slots=True)
