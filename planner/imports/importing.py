@@ -42,7 +42,9 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         return IMPORTERS[described.name](files, answers, described)
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
-        raise NotImportableError(target, [Reason(summary=each) for each in found]) from None
+        remedy = "change the launch, or give another value with --set KEY=…"
+        reasons = [Reason(summary=each, remedy=remedy) for each in found]
+        raise NotImportableError(target, reasons) from None
     except SpecError as error:
         if error.field == "gpu":
             raise

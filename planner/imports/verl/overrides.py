@@ -203,12 +203,14 @@ def _not_composed(
         return Reason(summary=summary, remedy=remedy)
     if name in within or len(within) >= MAX_CONFIGS:
         chain = " -> ".join([*within[-5:], name])
-        return Reason(summary=f"configurations inherit in a circle: {chain}")
+        summary = f"{file.name}: configurations inherit in a circle: {chain}"
+        return Reason(summary=summary, remedy="take one of them out of `defaults`")
     found.composed += 1
     if found.composed > MAX_COMPOSED:
-        return Reason(summary=f"more than {MAX_COMPOSED} configurations are inherited from")
+        summary = f"{file.name}: more than {MAX_COMPOSED} configurations are inherited from"
+        return Reason(summary=summary, remedy="name fewer in `defaults`")
     if not isinstance(file.document, dict):
-        return Reason(summary=f"{file.name} holds no keys")
+        return Reason(summary=f"{file.name} holds no keys", remedy="give a mapping of keys")
     return None
 
 

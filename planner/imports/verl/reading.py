@@ -136,13 +136,17 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
     scripts = [each for each in files if each.text]
     if not scripts:
         if not configs:
-            raise NotImportableError(framework.target, [Reason(summary="no file is named")])
+            reason = Reason(summary="no file is named", remedy="name the script that starts it")
+            raise NotImportableError(framework.target, [reason])
         return of_configs(_stem(files[0].name), configs, framework)
     try:
         jobs, remarks = _jobs(scripts, answers)
     except ShellError as error:
         summary = f"{scripts[0].name}: {error}"
-        raise NotImportableError(framework.target, [Reason(summary=summary)]) from None
+        remedy = "what bash itself would not read is not read here: bash -n FILE"
+        raise NotImportableError(
+            framework.target, [Reason(summary=summary, remedy=remedy)]
+        ) from None
     command, place = _chosen(jobs, remarks, scripts, answers, framework)
     found = of_command(command, place, configs, framework)
     found.remarks[:0] = remarks
@@ -196,7 +200,8 @@ def _chosen(
     """
     names = ", ".join(each.name for each in scripts)
     if not jobs:
-        reasons = [Reason(summary=f"{names}: no command starts {framework.entry}")]
+        remedy = f"name the script with python3 -m {framework.entry}, or its configuration (.yaml)"
+        reasons = [Reason(summary=f"{names}: no command starts {framework.entry}", remedy=remedy)]
         reasons += [
             Reason(summary=f"{each.file} line {each.line}: {each.text}")
             for each in remarks

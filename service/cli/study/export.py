@@ -141,6 +141,9 @@ def _show_changes(plan: Plan, other: Plan, target: str) -> None:
 
 
 def _show(given: ExportArguments, launch: Launch, folder: Path | None) -> None:
+    if launch.iterations == 1 and not given.show.quiet:
+        told = "it trains 1 iteration: give workload.iterations, or change it in the script"
+        console.stderr_console().print(Text(f"note: {told}"), soft_wrap=True)
     if given.show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:
