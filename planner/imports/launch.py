@@ -89,6 +89,8 @@ class Imported(ResultModel):
     """A launch as a job and a placement of it."""
 
     target: str
+    entry: str = ""
+    """The program of the framework that it starts; empty: the one that exports start."""
     file: str
     line: int
     """Where the job is started."""

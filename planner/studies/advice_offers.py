@@ -146,10 +146,12 @@ def learning_offers(imported: Imported) -> list[Offer]:
     """What would change what is learned; each of these is cheaper, as far as it runs."""
     described = framework(imported.target)
     decided = decisions_of(described)
-    found = [
-        _offer(imported, group, list(wanted), decided)
-        for group, wanted in zip(LEARNING, _learning(imported, described), strict=True)
-    ]
+    # Another program than the framework's own trainer says synchrony in words of its own.
+    trainers = ("staleness", "syncs", "version_span") if imported.entry else ()
+    found = []
+    for group, wanted in zip(LEARNING, _learning(imported, described), strict=True):
+        sayable = [each for each in wanted if decided[each.key][0] not in trainers]
+        found.append(_offer(imported, group, sayable, decided))
     return [each for each in found if each.lines]
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+from collections.abc import Sequence
 from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
@@ -30,15 +31,17 @@ def renamed(overrides: Overrides, framework: Framework) -> None:
                 break
 
 
-def classify(settings: Settings) -> list[ImportedSetting]:
+def classify(settings: Settings, own: Sequence[str] = ()) -> list[ImportedSetting]:
     """Every setting of the launch with what it decides, and a remark on each that decides nothing.
 
-    Call it once all decisions are looked up.
+    Call it once all decisions are looked up. Keys of `own` are of the program that is started.
     """
     found = []
     for key, given in settings.overrides.given.items():
+        if key in settings.overrides.implied:
+            continue
         decides = settings.decides.get(key, "")
-        if not decides:
+        if not decides and not any(fnmatch.fnmatchcase(key, each) for each in own):
             _remark(settings, given)
         found.append(
             ImportedSetting(

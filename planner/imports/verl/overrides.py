@@ -21,7 +21,7 @@ MAX_KEYS = 20_000
 MAX_COMPOSED = 200
 """Configurations that a launch inherits from, each as often as it does."""
 _KEY = re.compile(r"[A-Za-z_][\w@/.\-]*")
-_MAIN = re.compile(r"(^|[./])main_\w+(\.py)?$|fully_async_main$")
+_MAIN = re.compile(r"(^|[./])(async_)?main_\w+(\.py)?$|fully_async_main(\.py)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,10 @@ class Overrides:
 
     file: str
     line: int
+    entry: str = ""
+    """The program that it starts, by the end of its name; empty: the framework's own."""
+    implied: set[str] = field(default_factory=set)
+    """Keys that the program sets by itself."""
     end: int | None = None
     """Where in the file the command's words end; None: the file has them in no such way."""
     given: dict[str, Given] = field(default_factory=dict)
@@ -102,11 +106,26 @@ def entry_of(command: Started, place: int) -> str:
 
 
 def of_command(
-    command: Started, place: int, configs: Mapping[str, LaunchFile], framework: Framework
+    command: Started,
+    place: int,
+    configs: Mapping[str, LaunchFile],
+    framework: Framework,
+    *,
+    config: str = "ppo_trainer",
+    own: Mapping[str, Mapping[str, str]] = OWN_CONFIGS,
 ) -> Overrides:
-    """The overrides of a command's arguments, over the configuration that it names."""
-    found = Overrides(command.source, command.line, command.end)
-    name, words = "ppo_trainer", list[Field]()
+    """The overrides of a command's arguments, over the configuration that it names.
+
+    Args:
+        command: What the script starts.
+        place: The number of the word that names the program.
+        configs: Configurations among the files, by name.
+        framework: What the launch is for.
+        config: The configuration that the program reads where none is named.
+        own: Configurations that come with the program → what they set.
+    """
+    found = Overrides(command.source, command.line, end=command.end)
+    name, words = config, list[Field]()
     arguments = list(command.words[place + 1 :])
     while arguments:
         word = arguments.pop(0)
@@ -118,7 +137,12 @@ def of_command(
             value = arguments.pop(0).shown if arguments else ""
         if option in ("--config-name", "-cn"):
             name = value.strip("'\"").removesuffix(".yaml")
-    _compose(name, configs, found, framework, line=command.line)
+    if name in own and name not in configs:
+        file, line = (found.file, command.line) if name in OWN_CONFIGS else ("", 0)
+        for key, value in own[name].items():
+            found.set(Given(key, value, file, line), over=True)
+    else:
+        _compose(name, configs, found, framework, line=command.line)
     for word in words:
         _override(word, found)
     return found

@@ -14,8 +14,15 @@ from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
 from automap.planner.imports.shell.walk import Started, Walk
+from automap.planner.imports.verl.entries import (
+    ENTRIES,
+    entry_named,
+    in_trainers_words,
+    read_names,
+)
 from automap.planner.imports.verl.keys import ENGINES, classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
+    OWN_CONFIGS,
     Given,
     Overrides,
     entry_of,
@@ -47,6 +54,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     renamed(overrides, framework)
     _take(answers.values, overrides)
     renamed(overrides, framework)
+    entry = entry_named(overrides.entry or framework.entry, framework)
+    if entry is not None:
+        in_trainers_words(entry, overrides)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
     settings.engine = _engine(settings)
     pools = pools_of(settings, node)
@@ -61,9 +71,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     if settings.reasons:
         raise NotImportableError(framework.target, settings.reasons)
     _assume_hardware(settings, job)
-    classified = classify(settings)
+    classified = classify(settings, () if entry is None else entry.own)
     return Imported(
         target=framework.target,
+        entry=overrides.entry,
         file=overrides.file,
         line=overrides.line,
         spec=job.spec,
@@ -148,7 +159,12 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
             framework.target, [Reason(summary=summary, remedy=remedy)]
         ) from None
     command, place = _chosen(jobs, remarks, scripts, answers, framework)
-    found = of_command(command, place, configs, framework)
+    entry = entry_named(entry_of(command, place), framework)
+    assert entry is not None, "it is one that is read"
+    own = {entry.config: {}, **entry.engines} if entry in ENTRIES else OWN_CONFIGS
+    own = {name: {**entry.defaults, **sets} for name, sets in own.items()}
+    found = of_command(command, place, configs, framework, config=entry.config, own=own)
+    found.entry = entry.names[0] if entry in ENTRIES else ""
     found.remarks[:0] = remarks
     for line in command.open_lines:
         told = f"whether the condition in line {line} holds is not known; it is taken to"
@@ -221,9 +237,10 @@ def _chosen(
         raise NotImportableError(framework.target, [reason])
     command, place = jobs[number - 1]
     entry = entry_of(command, place)
-    if not entry.endswith(framework.entry):
-        summary = f"line {command.line} starts {entry[:80]}, and only {framework.entry} is read"
-        raise NotImportableError(framework.target, [Reason(summary=summary)])
+    if entry_named(entry, framework) is None:
+        summary = f"line {command.line} starts {entry[:80]}, which is not read"
+        reason = Reason(summary=summary, remedy=f"known: {', '.join(read_names(framework))}")
+        raise NotImportableError(framework.target, [reason])
     return command, place
 
 

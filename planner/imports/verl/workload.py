@@ -9,6 +9,7 @@ from automap.planner.catalogue.hardware import NodeType
 from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
 from automap.planner.imports.launch import Answers
+from automap.planner.imports.verl.entries import generated
 from automap.planner.imports.verl.pools import Pools
 from automap.planner.imports.verl.settings import Settings
 from automap.planner.spec import JobSpec, LengthSpec
@@ -45,7 +46,9 @@ def algorithm_of(settings: Settings) -> str:
     for clip in ("clip_low", "clip_high"):
         settings.needless(clip)
     if dynamic and name == "grpo":
-        settings.assume("dynamic sampling keeps every prompt (workload.expected_acceptance: 1.0)")
+        if generated(settings.overrides) is None:
+            told = "dynamic sampling keeps every prompt (workload.expected_acceptance: 1.0)"
+            settings.assume(told)
         name = "dapo"
     with_critic = settings.value("with_critic")
     if with_critic is not None and bool(with_critic) != (name == "ppo"):
@@ -183,6 +186,11 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         **_precisions(settings),
         **_run(settings),
     }
+    at_once = generated(settings.overrides)
+    if algorithm == "dapo" and at_once is not None and at_once > prompts:
+        found["expected_acceptance"] = prompts / at_once
+        told = f"one generation of {at_once:g} prompts fills a batch (workload.expected_acceptance)"
+        settings.assume(told)
     if algorithm == "ppo":
         _note_critic(settings)
     settings.needless("longer_prompts")

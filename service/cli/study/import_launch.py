@@ -236,7 +236,7 @@ def _of_kind(imported: Imported, kind: str) -> list[Remark]:
 
 
 def _show_failure(lines: Iterable[str]) -> None:
-    """That a launch does not run as it says, and why."""
+    """Say that a launch does not run as it says, and why."""
     out = console.stdout_console()
     out.print(Text(f"\n{FAILS}", style="bold yellow"))
     for line in lines:
