@@ -17,6 +17,12 @@ NAMES = {
     "a=b,c {d: e} [f] # g": "a=b,c {d: e} [f] # g",
 }
 """Name of a plan → what verl's run is called."""
+INTO = (
+    ("sample ppo", "sample ppo, fsdp"),
+    ("sample ppo, fsdp", "sample ppo"),
+    ("sample rloo, apart", "sample grpo, fsdp, apart"),
+)
+"""Plans that are also written into another one's launch."""
 IGNORED = (
     "critic.ppo_micro_batch_size_per_gpu=77",
     "critic.use_dynamic_bsz=True",
@@ -39,7 +45,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
     folder = tmp_path_factory.mktemp("it's $(touch owned) {a, b}")
     plans = {f"sample {name}": plan_of(wanted) for name, wanted in SAMPLE.items()}
     plans |= {f"named {name}": named(name) for name in NAMES}
-    found = ask(plans, folder)
+    found = ask(plans, folder, INTO)
     assert [path.name for path in folder.rglob("*owned*")] == []
     return found
 
@@ -47,6 +53,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_verl_would_run_what_the_plan_says(asked: dict[str, Asked], name: str) -> None:
     assert differences(asked[f"sample {name}"]) == []
+
+
+@pytest.mark.parametrize(("name", "other"), INTO)
+def test_verl_would_run_a_plan_that_is_written_into_another_launch(
+    asked: dict[str, Asked], name: str, other: str
+) -> None:
+    assert differences(asked[f"{name} into {other}"]) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
