@@ -25,6 +25,8 @@ WITH_EXECUTOR = $(if $(OTHER_EXECUTOR),,$(if $(filter True,$(EXECUTOR_HERE)),$(E
 # The frameworks that plans are exported to, over the executor's environment, which it sees.
 EXPORTS_VENV ?= .venv-exports
 EXPORTS_STAMP := $(EXPORTS_VENV)/.installed
+# Over the executor's own lock alone; without it the exports are tested as far as they are ours.
+WITH_EXPORTS = $(if $(filter $(EXECUTOR_STAMP),$(WITH_EXECUTOR)),$(EXPORTS_STAMP))
 PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
@@ -62,13 +64,13 @@ serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a wor
 test-fast: $(TEST_STAMP)  ## run the planner's quick tests: a minute, without Ray and torch
 	$(PYTEST) -m "not slow and not thorough" tests/planner
 
-test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
+test: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
 	$(PYTEST) -m "not slow" $(TESTS)
 
 test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through the frameworks' own code
 	$(BIN)/python -m pytest --numprocesses 0 tests/exports
 
-test-all: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the slow ones too (AREA=search, WORKERS=)
+test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)
 
 format: $(TEST_STAMP)  ## format the code, and mend what ruff can

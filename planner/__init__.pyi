@@ -14,6 +14,7 @@ from .exports.exporting import export as export
 from .exports.launch import Launch as Launch
 from .imports.importing import hazards as hazards
 from .imports.importing import import_launch as import_launch
+from .imports.importing import rewrite as rewrite
 from .imports.launch import Imported as Imported
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
@@ -33,6 +34,7 @@ from .simulation.result import Simulation as Simulation
 from .spec import JobSpec as JobSpec
 from .studies.advice import advise as advise
 from .studies.advice_result import Advice as Advice
+from .studies.export_into import export_into as export_into
 from .studies.infeasibility_report import make_plan_or_explain as make_plan_or_explain
 from .studies.levers import Levers as Levers
 from .studies.levers import levers as levers

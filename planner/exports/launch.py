@@ -32,6 +32,8 @@ class Launch(ResultModel):
     num_nodes: int
     gpus_per_node: int
     """GPUs that are used on each of them."""
+    iterations: int = 1
+    """How many it trains; 1 is also what a spec has that does not say."""
     assumptions: list[str]
     """What the prediction assumes that the framework may do otherwise."""
     environment: dict[str, str]

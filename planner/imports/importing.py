@@ -1,17 +1,27 @@
 """Read the launch of another framework as a job and a placement."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import ne
 
 from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
+from automap.planner.imports.launch import (
+    Answers,
+    Imported,
+    LaunchFile,
+    LineChange,
+    Rewritten,
+)
 from automap.planner.imports.verl.hazards import hazards_of
 from automap.planner.imports.verl.hazards import token_budgets as budgets_of
 from automap.planner.imports.verl.reading import read as read_verl
-from automap.planner.imports.verl.rewriting import lines_to
+from automap.planner.imports.verl.reading import started
+from automap.planner.imports.verl.rewriting import lines_to, obsolete
+from automap.planner.imports.verl.writing import rewritten
 from automap.planner.plan.types import Plan
 
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {
@@ -32,7 +42,9 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         return IMPORTERS[described.name](files, answers, described)
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
-        raise NotImportableError(target, [Reason(summary=each) for each in found]) from None
+        remedy = "change the launch, or give another value with --set KEY=…"
+        reasons = [Reason(summary=each, remedy=remedy) for each in found]
+        raise NotImportableError(target, reasons) from None
     except SpecError as error:
         if error.field == "gpu":
             raise
@@ -48,6 +60,58 @@ def hazards(imported: Imported, plan: Plan) -> list[Reason]:
 def line_changes(imported: Imported, wanted: Sequence[LaunchSetting]) -> list[LineChange]:
     """The lines of a launch to change, so that its framework reads these settings."""
     return lines_to(imported, wanted, framework(imported.target))
+
+
+def obsolete_keys(imported: Imported, wanted: Sequence[LaunchSetting]) -> list[str]:
+    """Keys of a launch that its framework lacks once it reads these settings."""
+    return obsolete(imported, wanted, framework(imported.target))
+
+
+def rewrite(
+    files: Sequence[LaunchFile],
+    target: str,
+    answers: Answers,
+    changes: Sequence[LineChange],
+    without: Sequence[str] = (),
+) -> Rewritten:
+    """The file that starts the job with these lines changed, and every other byte as it was.
+
+    The file is read again: it says what an import says of the launch with these values, and the
+    other commands of the script are started as before.
+
+    Args:
+        files: The launch; they are read as text, and no other is opened.
+        target: Its framework, `name@version`.
+        answers: What no launch says.
+        changes: Settings, and what they are to be.
+        without: Keys of settings to leave out.
+
+    Raises:
+        NotImportableError: something of the launch is missing, wrong or not read, or cannot be
+            changed where it stands; has every reason, with its line.
+        SpecError: no such framework is described, or the catalogue has no such GPU.
+    """
+    described = framework(target)
+    imported = import_launch(files, target, answers)
+    found = rewritten(files, imported, changes, without, described)
+    if isinstance(found, list):
+        raise NotImportableError(target, found)
+    new = {each.name: each.after for each in changes}
+    wanted = import_launch(files, target, replace(answers, values={**answers.values, **new}))
+    own = {key: value for key, value in answers.values.items() if key not in new}
+    answers, told = replace(answers, values=own), f"{found.file} line {imported.line}"
+    others = [replace(e, text=found.text) if e.name == found.file else e for e in files]
+    again = import_launch(others, target, answers)
+    if (again.values, again.placement) != (wanted.values, wanted.placement):
+        remedy = f"change by hand: {' '.join(f'{key}={value}' for key, value in new.items())}"
+        told += ": what comes after the command's words sets some of them anew"
+        raise NotImportableError(target, [Reason(summary=told, remedy=remedy)])
+    before, after = started(files, answers), started(others, answers)
+    if len(before) != len(after) or sum(map(ne, before, after)) > 1:
+        told += ": these words are of other commands as well, which would change with it"
+        remedy = "give each job words of its own"
+        raise NotImportableError(target, [Reason(summary=told, remedy=remedy)])
+    return found
 
 
 def token_budgets(imported: Imported) -> frozenset[str]:

@@ -47,6 +47,8 @@ class Answers:
     """Their `max` is the launch's where they have none."""
     models: Mapping[str, str | ModelArchitecture] = field(default_factory=dict)
     """Role → the model that its path stands for."""
+    spare_models: bool = False
+    """True: they may be of roles that the launch lacks."""
     job: int | None = None
     """Which of several jobs, from 1, in the order in which they are started."""
 
@@ -73,10 +75,22 @@ class ImportedSetting(ResultModel):
     """What of a plan it decides; empty: nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a launch says what it says, for whoever writes it again."""
+
+    end: int | None = None
+    """Where in its file the command's words end; None: the file has them in no such way."""
+    words: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Key → the file, and from where to where the override stands in it."""
+
+
 class Imported(ResultModel):
     """A launch as a job and a placement of it."""
 
     target: str
+    entry: str = ""
+    """The program of the framework that it starts; empty: the one that exports start."""
     file: str
     line: int
     """Where the job is started."""
@@ -89,6 +103,22 @@ class Imported(ResultModel):
     values: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Key → what the framework reads for it, given or left out, without the sign of an added key.
     Not part of the JSON."""
+    whereabouts: Whereabouts = Field(default_factory=Whereabouts, exclude=True)
+    """Not part of the JSON."""
+
+
+class Rewritten(ResultModel):
+    """A launch's file with some of its settings changed, and all else as it was."""
+
+    file: str
+    text: str
+    changed: list[str] = Field(default_factory=list)
+    """Keys whose value is another one, in the place where they stand."""
+    added: list[str] = Field(default_factory=list)
+    """Keys that the command is given at its end."""
+    removed: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    """What to know of a change: of a value that came through a variable, or from another file."""
 
 
 class LineChange(ResultModel):

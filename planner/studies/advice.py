@@ -93,6 +93,7 @@ def advise(
         remarks=imported.remarks,
         changes=_changes(pricer, now, steps),
         together_seconds=last.plan.iteration_seconds if last.plan else None,
+        left=last.reasons,
         together_gain_interval=_gain_interval(now, last) if steps else None,
         least_share=least_share,
         best_seconds=plan.iteration_seconds if plan else None,

@@ -122,33 +122,36 @@ class Offer:
 
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     """Every group that the plan decides otherwise than the launch."""
-    described = framework(imported.target)
-    decided = _decisions(described)
+    decided = decisions_of(framework(imported.target))
+    settings = settings_for(imported, plan)
+    found = []
+    for group in GROUPS:
+        wanted = [each for each in settings if decided[each.key][0] in group.decisions]
+        found.append(_offer(imported, group, wanted, decided))
+    return [each for each in found if each.lines]
+
+
+def settings_for(imported: Imported, plan: Plan) -> list[LaunchSetting]:
+    """The settings of a plan in place of a launch's: numbers of tokens where it has them."""
+    decided = decisions_of(framework(imported.target))
     budgets = frozenset(
         role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
     )
     settings = settings_of(plan, imported.target, token_budgets=budgets)
     by_name = {each.key: each.value for each in settings}
-    found = []
-    for group in GROUPS:
-        wanted = [
-            each
-            for each in settings
-            if decided[each.key][0] in group.decisions
-            and not _counts_nothing(each, decided, by_name)
-        ]
-        found.append(_offer(imported, group, wanted, decided))
-    return [each for each in found if each.lines]
+    return [each for each in settings if not _counts_nothing(each, decided, by_name)]
 
 
 def learning_offers(imported: Imported) -> list[Offer]:
     """What would change what is learned; each of these is cheaper, as far as it runs."""
     described = framework(imported.target)
-    decided = _decisions(described)
-    found = [
-        _offer(imported, group, list(wanted), decided)
-        for group, wanted in zip(LEARNING, _learning(imported, described), strict=True)
-    ]
+    decided = decisions_of(described)
+    # Another program than the framework's own trainer says synchrony in words of its own.
+    trainers = ("staleness", "syncs", "version_span") if imported.entry else ()
+    found = []
+    for group, wanted in zip(LEARNING, _learning(imported, described), strict=True):
+        sayable = [each for each in wanted if decided[each.key][0] not in trainers]
+        found.append(_offer(imported, group, sayable, decided))
     return [each for each in found if each.lines]
 
 
@@ -185,7 +188,7 @@ def _offer(
     return Offer(group, lines, tuple(parts[each.name] for each in lines))
 
 
-def _decisions(described: Framework) -> dict[str, tuple[str, str]]:
+def decisions_of(described: Framework) -> dict[str, tuple[str, str]]:
     """Key → (decision, role)."""
     return {
         key: (setting.decision, role)

@@ -67,6 +67,8 @@ class Advice(ResultModel):
     """Worth most first, each given the ones before it."""
     together_seconds: float | None
     """An iteration with all of them; None: it does not fit, and no change was found."""
+    left: list[Reason] = Field(default_factory=list)
+    """Why it still does not fit, fails or runs otherwise than it says with all of them."""
     together_gain_interval: GainInterval | None = None
     """Seconds that all of them save, 80 %; None: there is no change, or the launch does not fit."""
     least_share: float

@@ -33,6 +33,7 @@ FEATURES: dict[str, tuple[bool, str]] = {
     "num_experts": (True, "a mixture of experts"),
     "attention_parameters_per_layer": (True, "multi-head latent attention"),
     "latent_attention": (True, "multi-head latent attention"),
+    "indexer": (True, "an indexer that chooses what is attended to"),
     "layer_kinds": (True, "layers of several kinds"),
     "sliding_window": (True, "a sliding window"),
     "attention_chunk_size": (True, "attention in chunks"),

@@ -86,7 +86,10 @@ VERL_MEGATRON = TrainingCapabilities(
     stacks=("verl-megatron", "megatron-core"),
     shardings=frozenset({"none", "optimizer"}),
     scoring_shardings=frozenset({"none"}),
-    unknown_features=frozenset({"learned_position_embeddings", "linear_bias", "norm_bias"}),
+    # Whether it trains an indexer is not known: no run of it with one is.
+    unknown_features=frozenset(
+        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
+    ),
     trains_adapters=False,
     precisions=frozenset({"bf16"}),
     expert_precisions=frozenset({"bf16"}),
@@ -100,6 +103,7 @@ VERL_FSDP = TrainingCapabilities(
     name="fsdp",
     stacks=("verl", "fsdp"),
     dimensions=frozenset({"context"}),
+    unknown_features=frozenset({"indexer"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
     precisions=frozenset({"bf16"}),

@@ -38,6 +38,7 @@ _YAML_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLAN, RECORD, PLACEMENT = "a plan", "the record of a plan", "a placement"
 REPORT, SPEC, SETTINGS = "the report of a run", "a job spec", "run settings"
+LAUNCH, SCRIPT = "a configuration of verl", "a shell script"
 _MARKS = (
     (PLAN, ("copies", "iteration_seconds")),
     (RECORD, ("plan",)),
@@ -45,6 +46,7 @@ _MARKS = (
     (REPORT, ("outcome", "calls")),
     (SPEC, ("workload",)),
     (SPEC, ("cluster",)),
+    (LAUNCH, ("actor_rollout_ref",)),
     *(
         (SETTINGS, (field,))
         for field in ("data", "functions", "training", "rollout", "checkpoint", "metrics")

@@ -137,3 +137,15 @@ def test_targets_are_listed_with_what_they_cannot_be_told(
     rows = json.loads(out)
     assert [row["name"] for row in rows] == ["automap", "verl@0.9.1"]
     assert {"name", "what", "instead"} == set(rows[1]["limits"][0])
+
+
+def test_a_launch_of_one_iteration_says_so_at_its_top(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = plan_of(Wanted(workload=(("iterations", 1),)))
+    path = tmp_path / "plan.json"
+    path.write_text(plan.model_dump_json(by_alias=True), encoding="utf-8")
+    code, out, err = call(capsys, "export", str(path))
+    assert code == 0
+    assert "note: it trains 1 iteration" in err
+    assert "# It trains 1 iteration" in out.partition("set -euo pipefail")[0]

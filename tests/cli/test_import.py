@@ -166,3 +166,65 @@ def test_what_does_not_fit_is_said_after_what_was_read(
     assert code == 3
     assert "settings decide something of a plan" in out
     assert "actor.train" in err
+
+
+def test_the_verdict_is_one_and_has_its_exit_code(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *GIVEN)
+    assert code == 0
+    assert "fits, and runs as it says" in out
+    assert "verl@0.9.1 " in out.partition("runs with: ")[2].partition("\n")[0]
+    # What is true of every launch is counted; --details lists it.
+    assert "more of verl@0.9.1, as for every launch: --details" in out
+    assert "prompts are prefilled once per response" not in out
+    text = Path(GRPO).read_text(encoding="utf-8")
+    keys = "trainer.nnodes=1 actor_rollout_ref.rollout.no_such_key=1"
+    assert "trainer.nnodes=1" in text
+    launch = tmp_path / "launch.sh"
+    launch.write_text(text.replace("trainer.nnodes=1", keys), encoding="utf-8")
+    code, out, _ = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN)
+    assert code == 3
+    assert out.count("no_such_key") == 1
+    assert "fits, and runs as it says" not in out
+    assert "does not run as it says" in out
+    assert "were it to run as it says" in out
+    assert "out of memory" not in out
+    assert "verl@0.9.1" not in out.partition("runs with: ")[2].partition("\n")[0]
+    code, out, _ = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN, "--json")
+    assert (code, json.loads(out)["verdict"]) == (3, "does not run as it says")
+    code, out, _ = call(capsys, "advise", str(launch), *GIVEN)
+    assert code == 3
+    assert "were it to run as it says" in out
+    assert "no change was found with which it runs as it says" in out.splitlines()[-1]
+
+
+def test_settings_that_no_plan_needs_are_not_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys = " ".join(
+        f"{key}=$UNKNOWN"
+        for key in (
+            "actor_rollout_ref.rollout.multi_turn.tool_config_path",
+            "reward.custom_reward_function.path",
+            "trainer.total_training_steps",
+        )
+    )
+    text = Path(GRPO).read_text(encoding="utf-8").replace("trainer.save_freq=-1", "")
+    launch = tmp_path / "launch.sh"
+    launch.write_text(text.replace("trainer.nnodes=1", f"trainer.nnodes=1 {keys}"), "utf-8")
+    code, out, err = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN)
+    assert (code, err) == (0, "")
+    assert out.count("and no plan needs it") == 3
+
+
+def test_a_model_that_verl_is_not_known_to_train_is_said_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = Path(GRPO).read_text(encoding="utf-8")
+    launch = tmp_path / "launch.sh"
+    launch.write_text(text.replace("Qwen/Qwen2-7B-Instruct", "deepseek-ai/DeepSeek-V3.2"), "utf-8")
+    nodes = ("--set", "trainer.nnodes=64")
+    _, out, err = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN, *nodes)
+    assert "an indexer that chooses what is attended to" in out + err
+    assert "verl@0.9.1" not in out.partition("runs with: ")[2].partition("\n")[0]

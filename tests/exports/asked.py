@@ -1,14 +1,15 @@
 """Plans, their launches, and what verl makes of these."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automap.planner import Launch
+from automap.planner import Launch, export_into
 from automap.planner.exports.verl.settings import launch_of
 from automap.planner.exports.verl.subject import Subject, subject_of
 from automap.planner.frameworks import framework
+from automap.planner.imports import LaunchFile
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlan, Plan
 from tests.exports.launched import model_folder, submitted
@@ -38,9 +39,20 @@ def subject(plan: Plan) -> Subject:
     return subject_of(resolve(plan.spec), plan, VERL)
 
 
-def ask(plans: Mapping[str, Plan], folder: Path) -> dict[str, Asked]:
-    """Run the scripts of plans, whatever we refuse of them, and pass what they submit to verl."""
+def ask(
+    plans: Mapping[str, Plan], folder: Path, into: Sequence[tuple[str, str]] = ()
+) -> dict[str, Asked]:
+    """Run the scripts of plans, whatever we refuse of them, and pass what they submit to verl.
+
+    `into` has plans that are also written into the launch of another one, as `A into B`.
+    """
     launches = {name: launch_of(subject(plan)) for name, plan in plans.items()}
+    for name, other in into:
+        before = LaunchFile("launch.sh", launches[other].script)
+        script = export_into(plans[name], [before], VERL.target).text
+        both = f"{name} into {other}"
+        launches[both] = launches[other].model_copy(update={"script": script})
+        plans = {**plans, both: plans[name]}
     overrides = {}
     for name, launch in launches.items():
         spec = plans[name].spec

@@ -5,32 +5,24 @@ import pytest
 from automap.planner.plan.types import Plan
 from tests.exports.asked import VERL, Asked, ask, differences
 from tests.exports.verl_code import MISSING, verdicts
-from tests.helpers.framework_plans import Wanted, plan_of
+from tests.helpers.framework_plans import SAMPLE, Wanted, plan_of
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
     pytest.mark.many_processes,
 ]
-SAMPLE = {
-    "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
-    "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
-    "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
-    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
-    "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
-    "remax": Wanted(algorithm="remax"),
-    "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
-    "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
-    "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
-    "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
-    "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
-    "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
-}
 NAMES = {
     "${oc.env:HOME} it's \\' \\ \"quoted\" \\": "${oc.env:HOME} it's \\' \\ \"quoted\" \\",
     "$(touch owned)`touch owned`;\ntouch owned\n": "$(touch owned)`touch owned`; touch owned",
     "a=b,c {d: e} [f] # g": "a=b,c {d: e} [f] # g",
 }
 """Name of a plan → what verl's run is called."""
+INTO = (
+    ("sample ppo", "sample ppo, fsdp"),
+    ("sample ppo, fsdp", "sample ppo"),
+    ("sample rloo, apart", "sample grpo, fsdp, apart"),
+)
+"""Plans that are also written into another one's launch."""
 IGNORED = (
     "critic.ppo_micro_batch_size_per_gpu=77",
     "critic.use_dynamic_bsz=True",
@@ -53,7 +45,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
     folder = tmp_path_factory.mktemp("it's $(touch owned) {a, b}")
     plans = {f"sample {name}": plan_of(wanted) for name, wanted in SAMPLE.items()}
     plans |= {f"named {name}": named(name) for name in NAMES}
-    found = ask(plans, folder)
+    found = ask(plans, folder, INTO)
     assert [path.name for path in folder.rglob("*owned*")] == []
     return found
 
@@ -61,6 +53,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_verl_would_run_what_the_plan_says(asked: dict[str, Asked], name: str) -> None:
     assert differences(asked[f"sample {name}"]) == []
+
+
+@pytest.mark.parametrize(("name", "other"), INTO)
+def test_verl_would_run_a_plan_that_is_written_into_another_launch(
+    asked: dict[str, Asked], name: str, other: str
+) -> None:
+    assert differences(asked[f"{name} into {other}"]) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

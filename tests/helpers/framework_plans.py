@@ -47,6 +47,23 @@ class Wanted:
         return replace(self, **changes)
 
 
+SAMPLE = {
+    "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
+    "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
+    "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
+    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
+    "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
+    "remax": Wanted(algorithm="remax"),
+    "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
+    "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
+    "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
+    "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
+    "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
+    "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
+}
+"""Plans of every form that verl can be told."""
+
+
 def plan_of(wanted: Wanted) -> Plan:
     """The plan, priced and checked."""
     spec = spec_of(wanted)

@@ -9,6 +9,9 @@ from automap.planner.exports.verl.subject import Subject
 
 FILL_IN = "FILL_IN"
 """What a placeholder is until it is given."""
+ONE_ITERATION = (
+    "It trains 1 iteration, as the spec does not say how many: set trainer.total_training_steps."
+)
 QUOTED = r"""quoted() {
   local text=${1//\'/\\\'}
   printf "'%s'" "${text//'${'/'\\${'}"
@@ -39,6 +42,8 @@ def _head(subject: Subject, launch: Launch) -> Iterator[str]:
     yield from _comment(f"{launch.target} is released with {subject.framework.beside}.")
     yield "#"
     yield from _comment(_usage(launch))
+    if plan.spec.workload.iterations == 1:
+        yield from _comment(ONE_ITERATION)
     yield "#"
     yield "# What the prediction assumes, and verl may do otherwise:"
     for each in launch.assumptions:

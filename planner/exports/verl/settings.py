@@ -46,6 +46,7 @@ def launch_of(subject: Subject) -> Launch:
         plan=subject.plan.name,
         num_nodes=len(nodes),
         gpus_per_node=len(subject.gpus_of_node()),
+        iterations=subject.job.spec.workload.iterations,
         assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
         environment=environment,
         settings=lines.settings,

@@ -1,6 +1,7 @@
 """What a script sets: variables, arrays, elements, and what is declared."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.syntax import (
@@ -65,9 +66,10 @@ class Assignments(Walk):
         name = f"{word.name}{sign}{'+' if word.append else ''}="
         found = expander.fields(word.value)
         if not found:
-            return [Field((name,), word.line, expander.source)]
+            return [Field((name,), word.line, expander.source, word.place)]
         first = field_of([name, *found[0].parts], word.line, expander.source)
-        return [first, *found[1:]]
+        whole = word.place if len(found) == 1 else None
+        return [replace(first, place=whole), *found[1:]]
 
     def _unset(self, arguments: Sequence[Field], line: int, expander: Expander) -> None:
         options = [each.text for each in arguments if (each.text or "").startswith("-")]

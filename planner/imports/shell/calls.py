@@ -9,7 +9,10 @@ from automap.planner.imports.shell.expansion import ARGUMENTS, Expander
 from automap.planner.imports.shell.flow import LEAVING, Frame, LeaveError
 from automap.planner.imports.shell.syntax import (
     Function,
+    Parameter,
     ShellError,
+    Simple,
+    Word,
 )
 from automap.planner.imports.shell.values import Field
 from automap.planner.imports.shell.walk import MAX_CALLS, Started
@@ -23,9 +26,9 @@ _LOOKS_LIKE_SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w@/]*\.[\w.@/]+$")
 class Calls(Compounds):
     """Follows commands by their words."""
 
-    def _start(self, fields: Sequence[Field], line: int, expander: Expander) -> bool | None:
+    def _start(self, fields: Sequence[Field], by: Simple, expander: Expander) -> bool | None:
         """Follow a command by its words; whether it succeeds."""
-        name, arguments = fields[0].text, fields[1:]
+        name, arguments, line = fields[0].text, fields[1:], by.line
         if name in self._functions:
             return self._call(self._functions[name], arguments, line, expander)
         if name in LEAVING:
@@ -41,7 +44,8 @@ class Calls(Compounds):
             self._builtin(name or "", arguments, line, expander)
         elif name not in _QUIET:
             self._stray(fields[0], line, expander)
-            started = Started(tuple(fields), line, expander.source, tuple(self._open))
+            opened = tuple(self._open)
+            started = Started(tuple(fields), line, expander.source, opened, _end_of(by))
             self.reading.commands.append(started)
             return None
         return {"true": True, ":": True, "echo": True, "false": False}.get(name or "")
@@ -171,7 +175,21 @@ class Calls(Compounds):
         if "\0" in text:
             self._remark(expander, line, f"{by} of what is not known is not read")
             return None
-        return self._read(text, expander, first_line=line)
+        return self._read(text, expander, within=line)
+
+
+def _end_of(command: Simple) -> int | None:
+    """Where the words of a command end, but for arguments that it passes on."""
+    ends = [
+        word.place[1]
+        for word in command.words
+        if word.place is not None and not (isinstance(word, Word) and _passes_on(word))
+    ]
+    return max(ends, default=None)
+
+
+def _passes_on(word: Word) -> bool:
+    return any(isinstance(part, Parameter) and part.name in "@*" for part in word.parts)
 
 
 def _inner_script(fields: Sequence[Field]) -> Field | None:

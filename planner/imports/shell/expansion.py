@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from automap.planner.imports.shell import arithmetic
 from automap.planner.imports.shell.arithmetic import ExpressionError
@@ -105,6 +105,8 @@ class Expander:
         if self.value("IFS") is not None and any(each and loose for each, loose in pieces):
             return [self._one(Unknown("", "words split by IFS", word.line), word.line)]
         found = split(pieces, word.line, self.source)
+        if len(found) == 1:
+            found = [replace(found[0], place=word.place)]
         quoted = any(part.quoted for part in word.parts)
         return found or ([Field((), word.line, self.source)] if quoted else [])
 
@@ -183,7 +185,8 @@ class Expander:
             return [self._one(Unknown("", "words split by IFS", line), line)]
         pieces: list[Field] = []
         for each in found:
-            pieces += split([(piece, True) for piece in each.parts], each.line, each.source)
+            words = split([(piece, True) for piece in each.parts], each.line, each.source)
+            pieces += [replace(words[0], place=each.place)] if len(words) == 1 else words
         return pieces
 
     def _array(self, part: Parameter) -> tuple[Field, ...] | None:

@@ -72,15 +72,16 @@ class Interpreter(Calls):
 
         return Expander(environment, self._given, source, self._budget, printed)
 
-    def _read(self, text: str, expander: Expander, *, first_line: int = 1) -> bool | None:
-        """Follow a text in place of a command; whether it succeeds."""
+    def _read(self, text: str, expander: Expander, *, within: int | None = None) -> bool | None:
+        """Follow a file, or a text in a line of one; whether it succeeds."""
+        first_line, is_file = within or 1, within is None
         if self._calls >= MAX_CALLS:
             raise ShellError("scripts that read one another without an end", first_line)
         self._budget.take(len(text), first_line)
-        script = self._parsed.get(text) if first_line == 1 else None
+        script = self._parsed.get(text) if is_file else None
         if script is None:
-            script = parse(text, first_line=first_line)
-            if first_line == 1:
+            script = parse(text, first_line=first_line, is_file=is_file)
+            if is_file:
                 self._parsed[text] = script
         for line, what in script.unread:
             self._remark(expander, line, f"{what} is not read")
@@ -171,12 +172,12 @@ class Interpreter(Calls):
         if not fields:
             return True
         if not command.assignments:
-            return self._start(fields, command.line, expander)
+            return self._start(fields, command, expander)
         before = {each.name: expander.variables.get(each.name) for each in command.assignments}
         for each in command.assignments:
             self._assign(each, expander)
         try:
-            return self._start(fields, command.line, expander)
+            return self._start(fields, command, expander)
         finally:
             restore(before, expander)
 

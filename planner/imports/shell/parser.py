@@ -28,8 +28,8 @@ MAX_JOINED = 200
 _SEPARATORS = (";", "\n", "&")
 
 
-def parse(text: str, *, first_line: int = 1) -> Script:
-    """The commands of a script.
+def parse(text: str, *, first_line: int = 1, is_file: bool = False) -> Script:
+    """The commands of a script; those of a file know where they stand.
 
     Raises:
         ShellError: it is larger than a script is, is binary, or is no shell script.
@@ -39,7 +39,7 @@ def parse(text: str, *, first_line: int = 1) -> Script:
     if "\0" in text:
         raise ShellError("it is a binary file", text.count("\n", 0, text.index("\0")) + 1)
     text = text.replace("\r\n", "\n")
-    scanner = Scanner(text, first_line=first_line)
+    scanner = Scanner(text, first_line=first_line, is_file=is_file)
     parser = _Parser(text, scanner.tokens())
     commands = parser.commands(until=())
     parser.expect_end()

@@ -9,6 +9,7 @@ from automap.planner.imports.shell.syntax import (
     Assignment,
     Parameter,
     Part,
+    Place,
     ShellError,
     Substitution,
     Text,
@@ -40,8 +41,9 @@ class Token:
 class Scanner:
     """Reads one script from its start to its end, each character once."""
 
-    def __init__(self, text: str, *, first_line: int = 1) -> None:
+    def __init__(self, text: str, *, first_line: int = 1, is_file: bool = False) -> None:
         self._text = text
+        self._is_file = is_file
         self._at = 0
         self._depth = 0
         self._first_line = first_line
@@ -68,6 +70,10 @@ class Scanner:
                 value = self._assignment() or self._word(_ENDS)
                 found.append(Token(value, line, start, self._at))
         return found
+
+    def _place(self, start: int) -> Place | None:
+        """From there to here, in a file."""
+        return (start, self._at) if self._is_file else None
 
     def _line(self) -> int:
         return self._first_line + bisect_right(self._breaks, self._at - 1)
@@ -116,13 +122,15 @@ class Scanner:
         found = _ASSIGNS.match(self._text, self._at)
         if found is None:
             return None
-        line = self._line()
+        line, start = self._line(), self._at
         self._at = found.end()
         name, index, plus = found[1], found[2], found[3]
         if self._peek() == "(" and index is None:
             self._at += 1
             return Assignment(name, self._elements(line), line, append=bool(plus))
-        return Assignment(name, self._word(_ENDS), line, append=bool(plus), index=index)
+        value = self._word(_ENDS)
+        place = self._place(start)
+        return Assignment(name, value, line, append=bool(plus), index=index, place=place)
 
     def _elements(self, line: int) -> tuple[Word, ...]:
         """The words of an array, up to its closing parenthesis."""
@@ -142,6 +150,7 @@ class Scanner:
     def _word(self, ends: frozenset[str]) -> Word:
         """Parts up to one of the ends, which is left."""
         line, parts, plain = self._line(), list[Part](), list[str]()
+        start = self._at
 
         def keep() -> None:
             if plain:
@@ -168,7 +177,7 @@ class Scanner:
                 plain.append(char)
                 self._at += 1
         keep()
-        return Word(tuple(parts), line)
+        return Word(tuple(parts), line, self._place(start))
 
     def _quotation(self) -> list[Part]:
         """A quoted stretch, with its quotes; an empty one is a part of no characters."""
@@ -204,21 +213,24 @@ class Scanner:
         return Text(text, quoted=True)
 
     def _double_quoted(self, end: str, line: int) -> list[Part]:
-        """Parts up to the character that ends them, which is left; blanks are part of them."""
+        """Parts up to the character that ends them, which is left; blanks are part of them.
+
+        The end is a quote, or the brace of an expansion inside quotes, in which further quotes may
+        stand.
+        """
         parts, plain = list[Part](), list[str]()
         while self._peek() != end:
             if self._at >= len(self._text):
-                raise ShellError("a quote that never ends", line)
+                what = "a quote that never ends" if end == '"' else "braces that never end"
+                raise ShellError(what, line)
             char = self._peek()
-            if char == "\\" and self._peek(1) == "\n":
+            if char == "\\" and self._peek(1) in f'$`"\\\n{end}':
+                plain.append("" if self._peek(1) == "\n" else self._peek(1))
                 self._at += 2
-            elif char == "\\" and self._peek(1) in '$`"\\':
-                plain.append(self._peek(1))
-                self._at += 2
-            elif char in "$`":
+            elif char in '"$`':
                 parts.append(Text("".join(plain), quoted=True))
                 plain.clear()
-                parts.append(self._expansion(quoted=True))
+                parts += self._quotation() if char == '"' else [self._expansion(quoted=True)]
             else:
                 plain.append(char)
                 self._at += 1
@@ -345,7 +357,7 @@ class Scanner:
         self._deeper(line)
         self._depth += 1
         if quoted:
-            parts = self._double_quoted_operand(line)
+            parts = self._double_quoted("}", line)
         else:
             word = self._word(frozenset("}"))
             parts = list(word.parts)
@@ -354,29 +366,6 @@ class Scanner:
             raise ShellError("braces that never end", line)
         self._at += 1
         return Word(tuple(parts), line)
-
-    def _double_quoted_operand(self, line: int) -> list[Part]:
-        """Inside double quotes, where a single quote is a character, and a double one quotes."""
-        parts: list[Part] = []
-        plain: list[str] = []
-        while self._at < len(self._text) and self._peek() != "}":
-            char = self._peek()
-            if char == '"':
-                parts.append(Text("".join(plain), quoted=True))
-                plain.clear()
-                parts.extend(self._quotation())
-            elif char == "\\" and self._peek(1) in '$`"\\}\n':
-                plain.append("" if self._peek(1) == "\n" else self._peek(1))
-                self._at += 2
-            elif char in "$`":
-                parts.append(Text("".join(plain), quoted=True))
-                plain.clear()
-                parts.append(self._expansion(quoted=True))
-            else:
-                plain.append(char)
-                self._at += 1
-        parts.append(Text("".join(plain), quoted=True))
-        return parts
 
     def _unread_braces(self, start: int, *, quoted: bool, line: int) -> Part:
         """An expansion that is not read: its value is unknown."""

@@ -13,6 +13,10 @@ class ShellError(Exception):
         self.line = line
 
 
+Place = tuple[int, int]
+"""(first character, the one after the last), counted with line ends of one character."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """Characters that stand for themselves."""
@@ -62,6 +66,8 @@ class Word:
 
     parts: tuple[Part, ...]
     line: int
+    place: "Place | None" = None
+    """Where it stands in its file; None: in a text that no file has as it is."""
 
     @property
     def plain(self) -> str | None:
@@ -80,6 +86,8 @@ class Assignment:
     line: int
     append: bool = False
     index: str | None = None
+    place: Place | None = None
+    """Where all of it stands, as of a word."""
 
 
 @dataclass(frozen=True, slots=True)

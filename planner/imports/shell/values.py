@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from automap.planner.imports.shell.syntax import ShellError
+from automap.planner.imports.shell.syntax import Place, ShellError
 
 MAX_EXPANDED = 2**20
 """Characters that the words of one script may come to, all together."""
@@ -29,6 +29,8 @@ class Field:
     parts: tuple[str | Unknown, ...]
     line: int
     source: str = ""
+    place: Place | None = None
+    """Where the whole word stands in that file; None: it is a part of one, or of several."""
 
     @property
     def text(self) -> str | None:

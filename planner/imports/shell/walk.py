@@ -26,6 +26,8 @@ class Started:
     source: str
     open_lines: tuple[int, ...] = ()
     """Lines of the conditions of which it is not known whether they hold."""
+    end: int | None = None
+    """Where in the file its words end, but for the script's own arguments; None: in no file."""
 
 
 @dataclass(slots=True)
@@ -84,5 +86,5 @@ class Walk(ABC):
         """Follow a command; whether it succeeds, as far as that is known."""
 
     @abstractmethod
-    def _read(self, text: str, expander: Expander, *, first_line: int = 1) -> bool | None:
-        """Follow a text in place of a command; whether it succeeds."""
+    def _read(self, text: str, expander: Expander, *, within: int | None = None) -> bool | None:
+        """Follow a file, or a text in a line of one; whether it succeeds."""

@@ -1,5 +1,6 @@
 """What is wrong with a launch that verl accepts: the rules that hold for exports."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from automap.planner.errors import Reason
@@ -15,22 +16,26 @@ OF_PLANS = ("critic_tokens", "one_layout")
 """Limits that a placement may break where its launch does not: it says budgets as numbers of
 sequences, and sizes of one process are made one when it is read."""
 
+OF_TRAINER = ("epochs_apart",)
+"""Limits of the asynchronous mode of verl's own trainer, which its other programs do not have."""
+
 
 def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
     """Reasons why the launch would fail, or run otherwise than its settings say."""
     subject = subject_of(resolve(plan.spec), plan, framework)
     subject = replace(subject, token_budgets=token_budgets(imported, framework))
+    others = OF_TRAINER if imported.entry else ()
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
-    return [*unfit, *_accepted(subject), *_cache(imported, subject)]
+    return [*unfit, *_accepted(subject, (*OF_PLANS, *others)), *_cache(imported, subject)]
 
 
-def _accepted(subject: Subject) -> list[Reason]:
+def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
     """Limits that the launch breaks, and that verl's own checks let through."""
     framework, found = subject.framework, []
     broken = {
         limit.what: limit
         for limit in framework.limits
-        if limit.unchecked and limit.name not in OF_PLANS
+        if limit.unchecked and limit.name not in left_out
     }
     for each in refusals(subject):
         summary, _, what = each.summary.partition(f"; {framework.target} cannot be told ")

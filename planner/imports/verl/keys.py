@@ -2,6 +2,7 @@
 
 import difflib
 import fnmatch
+from collections.abc import Sequence
 from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
@@ -10,6 +11,8 @@ from automap.planner.imports.verl.overrides import Given, Overrides
 from automap.planner.imports.verl.settings import Settings
 from automap.planner.imports.verl.values import Value
 
+ENGINES = {"dp": "fsdp", "megatron": "megatron"}
+"""What verl calls a kind of engine → what copies call it."""
 OF_ENGINE = {"megatron": (".megatron.",), "fsdp": (".fsdp_config.", ".fsdp.")}
 """Kind of engine → what keys of it alone have in their names."""
 
@@ -28,15 +31,17 @@ def renamed(overrides: Overrides, framework: Framework) -> None:
                 break
 
 
-def classify(settings: Settings) -> list[ImportedSetting]:
+def classify(settings: Settings, own: Sequence[str] = ()) -> list[ImportedSetting]:
     """Every setting of the launch with what it decides, and a remark on each that decides nothing.
 
-    Call it once all decisions are looked up.
+    Call it once all decisions are looked up. Keys of `own` are of the program that is started.
     """
     found = []
     for key, given in settings.overrides.given.items():
+        if key in settings.overrides.implied:
+            continue
         decides = settings.decides.get(key, "")
-        if not decides:
+        if not decides and not any(fnmatch.fnmatchcase(key, each) for each in own):
             _remark(settings, given)
         found.append(
             ImportedSetting(

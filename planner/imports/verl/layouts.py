@@ -54,7 +54,10 @@ def _megatron(settings: Settings, job: Job, role: str, num_gpus: int) -> Paralle
     split = tensor * pipeline * context
     if num_gpus % split:
         told = f"tensor {tensor} × pipeline {pipeline} × context {context} on {num_gpus} GPUs"
-        settings.refuse(f"{told}: they do not divide")
+        names = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+        where = ", ".join(settings.where(name, first) for name in names)
+        remedy = f"sizes whose product divides {num_gpus}"
+        settings.refuse(f"{where}: {told}: they do not divide", remedy)
         return Parallelism(data_parallel_size=num_gpus)
     trains = role != "reference"
     sharded = trains and settings.flag("sharded_optimizer", role)
@@ -102,7 +105,8 @@ def _fsdp(settings: Settings, role: str, num_gpus: int) -> Parallelism:
     context = settings.size("context_parallel_size", role)
     if num_gpus % context:
         told = f"{settings.where('context_parallel_size', role)} is {context}"
-        settings.refuse(f"{told}, which does not divide {num_gpus} GPUs")
+        remedy = f"give a size that divides {num_gpus}"
+        settings.refuse(f"{told}, which does not divide {num_gpus} GPUs", remedy)
         context = 1
     group = settings.whole("sharding_group", role, least=-1)
     if group is not None and 0 < group < num_gpus:
@@ -166,7 +170,8 @@ def recompute_of(settings: Settings, role: str) -> Recompute:
         settings.value("recompute_layers", role),
     )
     if granularity not in ("", "none", "selective", "full"):
-        settings.refuse(f"{settings.where('recompute', role)} is {granularity[:40]!r}")
+        told = f"{settings.where('recompute', role)} is {granularity[:40]!r}"
+        settings.refuse(told, "known: null, selective, full")
         return "none"
     if granularity == "selective" and modules != ["core_attn"]:
         told = f"recomputing {modules} is priced as recomputing attention (core_attn)"
@@ -186,14 +191,16 @@ def engine_layout(settings: Settings, num_gpus: int, role: str = "rollout") -> P
     experts = settings.size("engine_expert_parallel_size", role) if role == "rollout" else 1
     stages = settings.size("engine_pipeline_parallel_size", role) if role == "rollout" else 1
     if stages > 1:
-        settings.refuse(f"{settings.where('engine_pipeline_parallel_size', role)} is {stages}")
+        told = f"{settings.where('engine_pipeline_parallel_size', role)} is {stages}"
+        settings.refuse(told, "give 1: engines are priced in tensor groups")
     if experts not in (1, tensor * replicas):
         told = f"{settings.where('engine_expert_parallel_size', role)} is {experts}"
-        settings.refuse(f"{told}; verl takes 1 or {tensor * replicas}")
+        settings.refuse(told, f"verl takes 1 or {tensor * replicas}")
         experts = 1
     if num_gpus % (tensor * replicas):
         left = num_gpus % (tensor * replicas)
-        told = f"engines of {tensor * replicas} GPUs on {num_gpus}"
+        where = settings.where("engine_tensor_parallel_size", role)
+        told = f"{where}: engines of {tensor * replicas} GPUs on {num_gpus}"
         settings.refuse(
             f"{told}: verl starts as many as fit and leaves {left} idle",
             f"give a {settings.key('engine_tensor_parallel_size', role)} that divides them",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import LaunchFile, Remark
+from automap.planner.imports.shell.syntax import Place
 from automap.planner.imports.shell.values import Field, Unknown
 from automap.planner.imports.shell.walk import Reading, Started
 
@@ -20,7 +21,7 @@ MAX_KEYS = 20_000
 MAX_COMPOSED = 200
 """Configurations that a launch inherits from, each as often as it does."""
 _KEY = re.compile(r"[A-Za-z_][\w@/.\-]*")
-_MAIN = re.compile(r"(^|[./])main_\w+(\.py)?$|fully_async_main$")
+_MAIN = re.compile(r"(^|[./])(async_)?main_\w+(\.py)?$|fully_async_main(\.py)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Given:
     """What of the value is unknown."""
     must_exist: bool = False
     """True on a command line without +: a key that the configuration lacks ends the start."""
+    place: Place | None = None
+    """Where the whole override stands in the file; None: it is no word of it."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,12 @@ class Overrides:
 
     file: str
     line: int
+    entry: str = ""
+    """The program that it starts, by the end of its name; empty: the framework's own."""
+    implied: set[str] = field(default_factory=set)
+    """Keys that the program sets by itself."""
+    end: int | None = None
+    """Where in the file the command's words end; None: the file has them in no such way."""
     given: dict[str, Given] = field(default_factory=dict)
     composed: int = 0
     """Configurations that were taken so far, each as often as it was."""
@@ -97,11 +106,26 @@ def entry_of(command: Started, place: int) -> str:
 
 
 def of_command(
-    command: Started, place: int, configs: Mapping[str, LaunchFile], framework: Framework
+    command: Started,
+    place: int,
+    configs: Mapping[str, LaunchFile],
+    framework: Framework,
+    *,
+    config: str = "ppo_trainer",
+    own: Mapping[str, Mapping[str, str]] = OWN_CONFIGS,
 ) -> Overrides:
-    """The overrides of a command's arguments, over the configuration that it names."""
-    found = Overrides(command.source, command.line)
-    name, words = "ppo_trainer", list[Field]()
+    """The overrides of a command's arguments, over the configuration that it names.
+
+    Args:
+        command: What the script starts.
+        place: The number of the word that names the program.
+        configs: Configurations among the files, by name.
+        framework: What the launch is for.
+        config: The configuration that the program reads where none is named.
+        own: Configurations that come with the program → what they set.
+    """
+    found = Overrides(command.source, command.line, end=command.end)
+    name, words = config, list[Field]()
     arguments = list(command.words[place + 1 :])
     while arguments:
         word = arguments.pop(0)
@@ -113,7 +137,12 @@ def of_command(
             value = arguments.pop(0).shown if arguments else ""
         if option in ("--config-name", "-cn"):
             name = value.strip("'\"").removesuffix(".yaml")
-    _compose(name, configs, found, framework, line=command.line)
+    if name in own and name not in configs:
+        file, line = (found.file, command.line) if name in OWN_CONFIGS else ("", 0)
+        for key, value in own[name].items():
+            found.set(Given(key, value, file, line), over=True)
+    else:
+        _compose(name, configs, found, framework, line=command.line)
     for word in words:
         _override(word, found)
     return found
@@ -132,7 +161,8 @@ def _override(word: Field, found: Overrides) -> None:
     key, equals, _ = head.partition("=")
     value = word.shown[len(key) + 1 :] if equals else ""
     is_known = not key.startswith("+")
-    at = Given(key.lstrip("+~"), value, word.source, word.line, word.unknown, is_known)
+    name = key.lstrip("+~")
+    at = Given(name, value, word.source, word.line, word.unknown, is_known, word.place)
     if word.unknown is not None and not equals:
         text = f"{word.shown[:80]} is not known: what it sets is not read"
         found.remark("not read", text, at)
@@ -197,12 +227,14 @@ def _not_composed(
         return Reason(summary=summary, remedy=remedy)
     if name in within or len(within) >= MAX_CONFIGS:
         chain = " -> ".join([*within[-5:], name])
-        return Reason(summary=f"configurations inherit in a circle: {chain}")
+        summary = f"{file.name}: configurations inherit in a circle: {chain}"
+        return Reason(summary=summary, remedy="take one of them out of `defaults`")
     found.composed += 1
     if found.composed > MAX_COMPOSED:
-        return Reason(summary=f"more than {MAX_COMPOSED} configurations are inherited from")
+        summary = f"{file.name}: more than {MAX_COMPOSED} configurations are inherited from"
+        return Reason(summary=summary, remedy="name fewer in `defaults`")
     if not isinstance(file.document, dict):
-        return Reason(summary=f"{file.name} holds no keys")
+        return Reason(summary=f"{file.name} holds no keys", remedy="give a mapping of keys")
     return None
 
 

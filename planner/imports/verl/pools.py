@@ -59,13 +59,18 @@ def pools_of(settings: Settings, node: NodeType) -> Pools:
     """The pools of a launch."""
     trainer = _range(settings, "actor")
     if trainer is None and settings.whole("nodes", "actor", least=0) == 0:
-        settings.refuse(f"{settings.where('nodes', 'actor')}: the trainer has no GPUs")
+        told = f"{settings.where('nodes', 'actor')} is 0: the trainer has no GPUs"
+        settings.refuse(told, f"give it with --set {settings.key('nodes', 'actor')}=…")
     trainer = trainer or Range(1, 8)
     pools = _behind_one_another(trainer, _rollout(settings), _reward(settings), node)
     sizes = {each.gpus_per_node for each in pools.ranges}
     if len(sizes) > 1 and any(each.num_nodes > 1 for each in pools.ranges):
         told = ", ".join(f"{each.num_nodes} × {each.gpus_per_node}" for each in pools.ranges)
-        settings.refuse(f"pools with different numbers of GPUs on a node: {told}")
+        roles = ("actor", "rollout", "reward")
+        found = [role for role in roles if settings.given("gpus_per_node", role) is not None]
+        where = ", ".join(settings.where("gpus_per_node", role) for role in found)
+        told = f"{where}: pools with different numbers of GPUs on a node: {told}"
+        settings.refuse(told, "give all pools the same number")
     return pools
 
 
@@ -89,7 +94,8 @@ def _range(settings: Settings, role: str) -> Range | None:
     if not nodes or not each:
         return None
     if nodes * each > MAX_GPUS:
-        settings.refuse(f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs")
+        told = f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs"
+        settings.refuse(told, f"at most {MAX_GPUS} GPUs are priced")
         return None
     return Range(nodes, each)
 
@@ -114,7 +120,8 @@ def _rollout(settings: Settings) -> Range | None:
     found = _range(settings, "rollout")
     if found is None:
         key = settings.key("nodes", "rollout")
-        settings.refuse(f"separate_async, and {key} is 0", f"give it with --set {key}=…")
+        told = f"{settings.where('synchrony')} is separate_async, and {key} is 0"
+        settings.refuse(told, f"give it with --set {key}=…")
     if hybrid:
         told = "engines on the trainer's GPUs as well (hybrid_engine) are left out of the price"
         settings.note("not priced", told, settings.given("engines_on_training_gpus"))
@@ -127,7 +134,8 @@ def _reward(settings: Settings) -> Range | None:
     found = _range(settings, "reward")
     if found is None:
         key = settings.key("nodes", "reward")
-        settings.refuse(f"the reward model has its own pool, and {key} is 0")
+        told = f"{settings.where('reward_pool')}: the reward model has its own pool, and {key} is 0"
+        settings.refuse(told, f"give it with --set {key}=…")
     return found
 
 

@@ -8,14 +8,21 @@ from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.verl.lines import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark
+from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark, Whereabouts
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
 from automap.planner.imports.shell.walk import Started, Walk
-from automap.planner.imports.verl.keys import classify, renamed, values_of
+from automap.planner.imports.verl.entries import (
+    ENTRIES,
+    entry_named,
+    in_trainers_words,
+    read_names,
+)
+from automap.planner.imports.verl.keys import ENGINES, classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
+    OWN_CONFIGS,
     Given,
     Overrides,
     entry_of,
@@ -32,8 +39,6 @@ from automap.planner.job.resolution import resolve
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import TARGETS
 
-ENGINES = {"dp": "fsdp", "megatron": "megatron"}
-"""What verl calls a kind of engine → what copies call it."""
 MAX_LISTED = 10
 
 
@@ -49,6 +54,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     renamed(overrides, framework)
     _take(answers.values, overrides)
     renamed(overrides, framework)
+    entry = entry_named(overrides.entry or framework.entry, framework)
+    if entry is not None:
+        in_trainers_words(entry, overrides)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
     settings.engine = _engine(settings)
     pools = pools_of(settings, node)
@@ -63,9 +71,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     if settings.reasons:
         raise NotImportableError(framework.target, settings.reasons)
     _assume_hardware(settings, job)
-    classified = classify(settings)
+    classified = classify(settings, () if entry is None else entry.own)
     return Imported(
         target=framework.target,
+        entry=overrides.entry,
         file=overrides.file,
         line=overrides.line,
         spec=job.spec,
@@ -74,7 +83,25 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         settings=classified,
         remarks=[*overrides.remarks, *settings.remarks],
         values=values_of(settings),
+        whereabouts=Whereabouts(
+            overrides.end,
+            {
+                key: (given.file, *given.place)
+                for key, given in overrides.given.items()
+                if given.place is not None
+            },
+        ),
     )
+
+
+def started(files: Sequence[LaunchFile], answers: Answers) -> list[list[str]]:
+    """Every command that the scripts start, by its words, with what is unknown by its name."""
+    texts = {each.name: each.text for each in files if each.text}
+    found = []
+    for name in texts:
+        reading = Interpreter(texts, answers.values, _printed).read(name)
+        found += [[word.shown for word in each.words] for each in reading.commands]
+    return found
 
 
 def _resolved(settings: Settings, spec: JobSpec) -> Job:
@@ -120,15 +147,24 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
     scripts = [each for each in files if each.text]
     if not scripts:
         if not configs:
-            raise NotImportableError(framework.target, [Reason(summary="no file is named")])
+            reason = Reason(summary="no file is named", remedy="name the script that starts it")
+            raise NotImportableError(framework.target, [reason])
         return of_configs(_stem(files[0].name), configs, framework)
     try:
         jobs, remarks = _jobs(scripts, answers)
     except ShellError as error:
         summary = f"{scripts[0].name}: {error}"
-        raise NotImportableError(framework.target, [Reason(summary=summary)]) from None
+        remedy = "what bash itself would not read is not read here: bash -n FILE"
+        raise NotImportableError(
+            framework.target, [Reason(summary=summary, remedy=remedy)]
+        ) from None
     command, place = _chosen(jobs, remarks, scripts, answers, framework)
-    found = of_command(command, place, configs, framework)
+    entry = entry_named(entry_of(command, place), framework)
+    assert entry is not None, "it is one that is read"
+    own = {entry.config: {}, **entry.engines} if entry in ENTRIES else OWN_CONFIGS
+    own = {name: {**entry.defaults, **sets} for name, sets in own.items()}
+    found = of_command(command, place, configs, framework, config=entry.config, own=own)
+    found.entry = entry.names[0] if entry in ENTRIES else ""
     found.remarks[:0] = remarks
     for line in command.open_lines:
         told = f"whether the condition in line {line} holds is not known; it is taken to"
@@ -180,7 +216,8 @@ def _chosen(
     """
     names = ", ".join(each.name for each in scripts)
     if not jobs:
-        reasons = [Reason(summary=f"{names}: no command starts {framework.entry}")]
+        remedy = f"name the script with python3 -m {framework.entry}, or its configuration (.yaml)"
+        reasons = [Reason(summary=f"{names}: no command starts {framework.entry}", remedy=remedy)]
         reasons += [
             Reason(summary=f"{each.file} line {each.line}: {each.text}")
             for each in remarks
@@ -200,9 +237,10 @@ def _chosen(
         raise NotImportableError(framework.target, [reason])
     command, place = jobs[number - 1]
     entry = entry_of(command, place)
-    if not entry.endswith(framework.entry):
-        summary = f"line {command.line} starts {entry[:80]}, and only {framework.entry} is read"
-        raise NotImportableError(framework.target, [Reason(summary=summary)])
+    if entry_named(entry, framework) is None:
+        summary = f"line {command.line} starts {entry[:80]}, which is not read"
+        reason = Reason(summary=summary, remedy=f"known: {', '.join(read_names(framework))}")
+        raise NotImportableError(framework.target, [reason])
     return command, place
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.frameworks.description import Framework
+from automap.planner.frameworks.description import JOB, Framework
 from automap.planner.imports.launch import Imported, LineChange
+from automap.planner.imports.verl.keys import ENGINES, OF_ENGINE
 from automap.planner.imports.verl.values import Value, read_value
 
 
@@ -36,6 +37,33 @@ def lines_to(
             line=0 if at is None else at.line,
         )
     return list(found.values())
+
+
+def obsolete(
+    imported: Imported, wanted: Sequence[LaunchSetting], framework: Framework
+) -> list[str]:
+    """Keys of the launch that verl lacks once its engine is the other one."""
+    key = framework.setting("engine").keys[JOB].lstrip("+")
+    engine = next((each.value for each in wanted if each.key.lstrip("+") == key), None)
+    before = imported.values.get(key)
+    if engine is None or before == engine:
+        return []
+    old = ENGINES[str(before)]
+    return [each.key for each in imported.settings if _of_one(each.key, old, framework)]
+
+
+def _of_one(key: str, engine: str, framework: Framework) -> bool:
+    """Whether a key is one that only this kind of engine has."""
+    if any(mark in key for mark in OF_ENGINE[engine]):
+        return True
+    engines = {
+        setting.engine
+        for setting in framework.settings
+        for each in setting.keys.values()
+        if each.lstrip("+") == key
+    }
+    # The section of the model is the same for all engines.
+    return engines == {engine} and ".model." not in key
 
 
 def _reads(

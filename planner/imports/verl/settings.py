@@ -64,9 +64,11 @@ class Settings:
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             if value is None or least <= value < 2**53:
                 return value
-            self.refuse(f"{self.where(decision, role)}: {value} is below {least} or too large")
+            told = f"{self.where(decision, role)}: {value} is below {least} or too large"
+            self.refuse(told, f"give a whole number from {least}")
             return None
-        self.refuse(f"{self.where(decision, role)}: {str(value)[:MAX_SHOWN]!r} is no whole number")
+        told = f"{self.where(decision, role)}: {str(value)[:MAX_SHOWN]!r} is no whole number"
+        self.refuse(told, f"give a whole number from {least}")
         return None
 
     def size(self, decision: str, role: str = JOB) -> int:
@@ -79,7 +81,8 @@ class Settings:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
             return float(value)
         if value is not None:
-            self.refuse(f"{self.where(decision, role)}: {str(value)[:MAX_SHOWN]} is no share")
+            told = f"{self.where(decision, role)}: {str(value)[:MAX_SHOWN]} is no share"
+            self.refuse(told, "give a number above 0, and at most 1")
         return 0.5
 
     def flag(self, decision: str, role: str = JOB) -> bool:
@@ -89,7 +92,8 @@ class Settings:
             return bool(value)
         if value is not None:
             shown = str(value)[:MAX_SHOWN]
-            self.refuse(f"{self.where(decision, role)}: {shown!r} is neither True nor False")
+            told = f"{self.where(decision, role)}: {shown!r} is neither True nor False"
+            self.refuse(told, "give True or False")
         return False
 
     def text(self, decision: str, role: str = JOB) -> str:
@@ -97,7 +101,17 @@ class Settings:
         value = self.value(decision, role)
         return "" if value is None else str(value)
 
-    def refuse(self, summary: str, remedy: str | None = None) -> None:
+    def needless(self, decision: str, role: str = JOB) -> bool:
+        """Note what is unknown of a value that no plan needs; whether it is known."""
+        self.decides.setdefault(self.key(decision, role), self._setting(decision, role).about)
+        given = self.given(decision, role)
+        if given is None or given.unknown is None:
+            return True
+        told = f"{given.key} is {given.value[:MAX_SHOWN]}, and no plan needs it"
+        self.note("assumed", told, given)
+        return False
+
+    def refuse(self, summary: str, remedy: str) -> None:
         """Keep a reason why the launch is not imported."""
         reason = Reason(summary=summary, remedy=remedy)
         if reason not in self.reasons:
@@ -167,7 +181,8 @@ class Settings:
         try:
             return read_value(text)
         except ValueFormError as error:
-            self.refuse(f"{given.key} (line {given.line}) is {text[:MAX_SHOWN]}: {error}")
+            told = f"{given.key} (line {given.line}) is {text[:MAX_SHOWN]}: {error}"
+            self.refuse(told, f"give one value with --set {given.key}=…")
             return None
 
 

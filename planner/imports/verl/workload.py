@@ -9,6 +9,7 @@ from automap.planner.catalogue.hardware import NodeType
 from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
 from automap.planner.imports.launch import Answers
+from automap.planner.imports.verl.entries import generated
 from automap.planner.imports.verl.pools import Pools
 from automap.planner.imports.verl.settings import Settings
 from automap.planner.spec import JobSpec, LengthSpec
@@ -43,9 +44,11 @@ def algorithm_of(settings: Settings) -> str:
         name = "grpo"
     dynamic = settings.flag("dynamic_sampling")
     for clip in ("clip_low", "clip_high"):
-        settings.value(clip)
+        settings.needless(clip)
     if dynamic and name == "grpo":
-        settings.assume("dynamic sampling keeps every prompt (workload.expected_acceptance: 1.0)")
+        if generated(settings.overrides) is None:
+            told = "dynamic sampling keeps every prompt (workload.expected_acceptance: 1.0)"
+            settings.assume(told)
         name = "dapo"
     with_critic = settings.value("with_critic")
     if with_critic is not None and bool(with_critic) != (name == "ppo"):
@@ -105,9 +108,11 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
     if settings.flag("with_reward_model"):
         found["reward"] = {"architecture": _architecture(settings, answers, "reward")}
     else:
-        settings.value("reward_function")
+        settings.needless("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
     for role in answers.models.keys() - {"reference", *found}:
+        if answers.spare_models:
+            continue
         settings.ask(f"--model {role}: the launch has no such model", f"one of {', '.join(found)}")
     return found
 
@@ -181,17 +186,22 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         **_precisions(settings),
         **_run(settings),
     }
+    at_once = generated(settings.overrides)
+    if algorithm == "dapo" and at_once is not None and at_once > prompts:
+        found["expected_acceptance"] = prompts / at_once
+        told = f"one generation of {at_once:g} prompts fills a batch (workload.expected_acceptance)"
+        settings.assume(told)
     if algorithm == "ppo":
         _note_critic(settings)
-    settings.flag("longer_prompts")
+    settings.needless("longer_prompts")
     bypass = settings.flag("old_log_probs_of_rollout")
     read = algorithm not in ("remax", "rloo") or kl == "reward"
     if bypass and read:
         found["old_log_probs"] = "rollout"
     if not bypass and not read:
         settings.assume(f"{algorithm} needs no log-probabilities before the update: not priced")
-    settings.value("tools")
-    settings.value("agent_loop")
+    settings.needless("tools")
+    settings.needless("agent_loop")
     if settings.flag("with_turns"):
         found["turns"] = settings.whole("turns") or 1
         settings.assume(
@@ -206,7 +216,8 @@ def _updates(settings: Settings) -> tuple[int, int]:
     prompts, mini = settings.size("prompts"), settings.size("mini_batch", "actor")
     if mini > prompts:
         told = f"a mini-batch of {mini} prompts is more than the batch of {prompts}"
-        settings.refuse(f"{settings.where('mini_batch', 'actor')}: {told}")
+        remedy = f"give at most {prompts}, or a larger {settings.key('prompts')}"
+        settings.refuse(f"{settings.where('mini_batch', 'actor')}: {told}", remedy)
         return prompts, 1
     if prompts % mini:
         told = f"{mini} prompts do not divide the batch of {prompts}: the rest is not trained on"
@@ -248,7 +259,8 @@ def _precisions(settings: Settings) -> dict[str, Any]:
         if settings.given("generation_engine", "rollout") is None:
             settings.ask(f"{key} is not set", f"--set {key}=vllm (or sglang, trtllm)")
         else:
-            settings.refuse(f"{key} is {engine[:40]!r}", f"known: {known}")
+            where = settings.where("generation_engine", "rollout")
+            settings.refuse(f"{where} is {engine[:40]!r}", f"known: {known}")
         engine = "vllm"
     found["rollout_engine"] = engine
     quantised = settings.value("rollout_precision", "rollout")
@@ -272,20 +284,22 @@ def _precisions(settings: Settings) -> dict[str, Any]:
 
 def _run(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    steps = settings.whole("iterations")
-    settings.value("passes_over_prompts")
+    steps = settings.whole("iterations") if settings.needless("iterations") else None
+    settings.needless("passes_over_prompts")
     if steps is None:
         settings.assume(
             "one iteration: how many prompts there are is not known (trainer.total_epochs)"
         )
     else:
         found["iterations"] = steps
-    every = settings.whole("checkpoints", least=-1)
+    every = settings.whole("checkpoints", least=-1) if settings.needless("checkpoints") else None
     if every is not None and every > 0:
         found["checkpoint_every_iterations"] = every
         settings.assume("a checkpoint takes no time (workload.checkpoint_seconds)")
-    validates = settings.whole("validation", least=-1)
-    if (validates is not None and validates > 0) or settings.flag("validation_first"):
+    known = settings.needless("validation")
+    validates = (settings.whole("validation", least=-1) or 0) if known else 1
+    first = settings.needless("validation_first") and settings.flag("validation_first")
+    if validates > 0 or first:
         settings.note("not priced", "validation runs, which no price has")
     for decision in ("critic_warmup", "logger", "project", "train_files", "validation_files"):
         settings.decides.setdefault(settings.key(decision), "the run")
@@ -297,10 +311,11 @@ def _search(settings: Settings, pools: Pools) -> dict[str, Any]:
     if pools.apart:
         staleness = settings.whole("staleness", least=0) or 0
         if staleness > MAX_STALENESS:
-            settings.refuse(f"{settings.where('staleness')}: more than {MAX_STALENESS} batches")
+            told = f"{settings.where('staleness')}: more than {MAX_STALENESS} batches"
+            settings.refuse(told, f"give at most {MAX_STALENESS}")
         found["staleness"] = min(staleness, MAX_STALENESS)
         for decision in ("version_span", "stale_responses", "syncs", "weight_transfer"):
-            settings.value(decision)
+            settings.needless(decision)
     return found
 
 

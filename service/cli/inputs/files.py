@@ -14,7 +14,7 @@ from automap.planner import Placement, Plan
 from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs import examples
-from automap.service.cli.inputs.kinds import need_kind, warn_of_other_version
+from automap.service.cli.inputs.kinds import need_kind, refuse_script, warn_of_other_version
 from automap.service.cli.inputs.profile_folders import (
     by_gpu_type,
     with_absolute_profiles,
@@ -194,6 +194,7 @@ def _settings_beside(source: str) -> str:
 def read_document(source: str, *, max_bytes: int = MAX_PLAN_BYTES) -> object:
     """What is in a file or on standard input, JSON or YAML."""
     content = _read_bytes(source, max_bytes=max_bytes)
+    refuse_script(content, _name(source))
     is_json = source.endswith(".json") or content.lstrip()[:1] in (b"{", b"[")
     try:
         return load_document(content, media="json" if is_json else "yaml", max_bytes=max_bytes)

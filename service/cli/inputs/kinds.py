@@ -7,7 +7,52 @@ from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.failures import BadInputError
-from automap.service.schemas.documents import LOOKS, kind_of
+from automap.service.schemas.documents import (
+    LAUNCH,
+    LOOKS,
+    PLACEMENT,
+    PLAN,
+    RECORD,
+    SCRIPT,
+    SPEC,
+    kind_of,
+)
+
+_OF_LAUNCHES = (
+    "automap import verl@0.9.1 {0} --gpu NAME reads and prices a launch, automap advise {0} "
+    "--gpu NAME says what to change in it"
+)
+_OF_PLANS = "automap export {0} writes it as a launch"
+TAKEN_BY = {
+    LAUNCH: _OF_LAUNCHES,
+    SCRIPT: _OF_LAUNCHES,
+    PLAN: _OF_PLANS,
+    RECORD: _OF_PLANS,
+    SPEC: "automap plan {0} plans it, automap export {0} writes its plan as a launch",
+    PLACEMENT: "automap estimate SPEC {0} prices it",
+}
+"""Kind of file → the commands that take it, by its name."""
+
+
+def refuse_as_launch(document: object, name: str) -> None:
+    """Refuse as a launch what is plainly another document.
+
+    Raises:
+        BadInputError: says what it is, and which command takes it.
+    """
+    kind = kind_of(document)
+    if kind in TAKEN_BY and kind != LAUNCH:
+        raise BadInputError(f"{name}: this is {kind}, not a launch", [TAKEN_BY[kind].format(name)])
+
+
+def refuse_script(content: bytes, name: str) -> None:
+    """Refuse a shell script where a document is wanted.
+
+    Raises:
+        BadInputError: says which commands take it.
+    """
+    if content.lstrip().startswith(b"#!") or b"-m verl." in content:
+        raise BadInputError(f"{name}: this is {SCRIPT}", [TAKEN_BY[SCRIPT].format(name)])
 
 
 def need_kind(document: object, name: str, *wanted: str, remedies: Sequence[str] = ()) -> None:
@@ -23,6 +68,8 @@ def need_kind(document: object, name: str, *wanted: str, remedies: Sequence[str]
     looks = [LOOKS[each] for each in wanted if each in LOOKS]
     if kind is None:
         raise BadInputError(f"{name}: this is not {either}, by its fields", looks)
+    if kind == LAUNCH:
+        remedies = [TAKEN_BY[LAUNCH].format(name)]
     raise BadInputError(f"{name}: this is {kind}, not {either}", remedies or looks)
 
 

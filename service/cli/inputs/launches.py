@@ -1,9 +1,11 @@
 """Files of a launch as data: scripts as text, configurations with the lines of their keys."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from automap.planner.imports import LaunchFile
 from automap.service.cli.inputs.files import STANDARD_INPUT, read_text
+from automap.service.cli.inputs.kinds import refuse_as_launch
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.schemas.document_lines import key_lines
 from automap.service.schemas.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
@@ -29,9 +31,13 @@ def _read(source: str) -> LaunchFile:
     if not text.strip():
         raise BadInputError(f"{name}: the file is empty")
     if Path(source).suffix not in CONFIGURATIONS:
+        if text.lstrip().startswith("{"):
+            with suppress(DocumentError):
+                refuse_as_launch(load_document(text, media="json"), name)
         return LaunchFile(name, text)
     try:
         document = load_document(text, media="yaml")
+        refuse_as_launch(document, name)
         return LaunchFile(name, document=document, lines=key_lines(text))
     except DocumentError as error:
         raise BadInputError(f"{name}: {error}") from None

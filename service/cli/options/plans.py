@@ -182,8 +182,21 @@ class ExportArguments:
         "What runs it; `automap targets` lists them.", metavar="NAME@VERSION", default="verl@0.9.1"
     )
     out: str = option(
-        "Where the script goes; -: standard output.", short="-o", metavar="DIR|-", default="-"
+        "Where the script goes; with --into a file. -: standard output.",
+        short="-o",
+        metavar="DIR|FILE|-",
+        default="-",
     )
+    into: list[str] | None = option(
+        "Write the plan into this launch: only the settings that it decides otherwise change. "
+        "Repeated for what the script reads; the file itself stays unless --out names it.",
+        metavar="FILE",
+    )
+    set: list[str] | None = option(
+        "With --into, a variable that the script does not set; may be repeated.",
+        metavar="NAME=VALUE",
+    )
+    job: int | None = option("With --into, which job, where the files start several.", min=1)
     nearest: bool = flag(
         "Where the plan cannot be exported, plan its job inside the target and export that; "
         "every change is shown."
@@ -272,6 +285,9 @@ class AdviseArguments:
     )
     search_seconds: float | None = option(
         "Limit of the search; default: as for a plan.", parser=SEARCH_SECONDS, metavar="SECONDS"
+    )
+    write: str | None = option(
+        "Write the launch with all changes there; every other byte of it stays.", metavar="FILE"
     )
 
 

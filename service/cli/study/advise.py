@@ -1,22 +1,26 @@
 """`automap advise`: which lines of a launch to change, and what that is worth."""
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from automap.planner import Advice, advise
+from automap.planner import Advice, advise, rewrite
 from automap.planner.errors import Reason
-from automap.planner.imports import LineChange
+from automap.planner.imports import Answers, LaunchFile, LineChange
 from automap.planner.studies import AdvisedChange, GainInterval
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import AdviseArguments
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.study.import_launch import (
+    FAILS,
     answers_of,
     in_words,
     reporting_launch,
     show_remarks,
 )
+from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import EXIT_NO_PLAN
 
 SHOWN = {
     "contradiction": "contradicts itself",
@@ -30,6 +34,8 @@ SHOWN = {
 def run_advise(given: AdviseArguments) -> None:
     """Read a launch, plan its job, and show what is worth changing."""
     files = read_launch(given.files)
+    if given.write is not None:
+        need_output("--write", given.write)
     answers = answers_of(given.said, given.target)
     with (
         reporting_launch(given.files, target="--target"),
@@ -43,9 +49,17 @@ def run_advise(given: AdviseArguments) -> None:
             least_share=given.at_least,
             time_limit_seconds=given.search_seconds,
         )
+    if given.write is not None:
+        _write(advice, files, answers, given)
     if given.show.json:
         console.write_json(advice.model_dump_json(indent=2, by_alias=True))
-        return
+    else:
+        _show(advice, given)
+    if advice.left:
+        raise typer.Exit(EXIT_NO_PLAN)
+
+
+def _show(advice: Advice, given: AdviseArguments) -> None:
     out = console.stdout_console()
     if not given.show.quiet:
         _show_launch(advice, out)
@@ -55,17 +69,31 @@ def run_advise(given: AdviseArguments) -> None:
     out.print(Text(_summary(advice), style="bold"), soft_wrap=True)
 
 
+def _write(
+    advice: Advice, files: list[LaunchFile], answers: Answers, given: AdviseArguments
+) -> None:
+    """The launch with all changes, as a file."""
+    lines = [line for change in advice.changes for line in change.lines]
+    with reporting_launch(given.files, target="--target", refused="cannot be written"):
+        written = rewrite(files, given.target, answers, lines)
+    output = given.write or ""
+    write_launch(written, output)
+    show_rewritten(written, output, files)
+
+
 def _show_launch(advice: Advice, out: Console) -> None:
     """The launch as it is: what is wrong with it first, then its seconds."""
     where = f"{formats.printable(advice.file)} line {advice.line}"
     if advice.unfit:
         _show_reasons(f"{where}: does not fit", advice.unfit, out)
     if advice.hazards:
-        _show_reasons(f"{where}: fails, or runs otherwise than it says", advice.hazards, out)
+        _show_reasons(f"{where}: {FAILS}", advice.hazards, out)
     for kind, heading in SHOWN.items():
         show_remarks([each for each in advice.remarks if each.kind == kind], heading, out)
     if advice.iteration_seconds is not None:
         took = formats.interval(advice.iteration_seconds, advice.iteration_seconds_interval)
+        if advice.hazards:
+            took = f"were it to run as it says, {took}"
         out.print(Text(f"{where}: {took} per iteration"), soft_wrap=True)
 
 
@@ -146,6 +174,8 @@ def _summary(advice: Advice) -> str:
     now, then = advice.iteration_seconds, advice.together_seconds
     if then is None:
         return f"no change was found with which it fits{best}"
+    if advice.left:
+        return f"no change was found with which it runs as it says{best}"
     if not advice.changes or now is None:
         least = f"{100 * advice.least_share:g} %"
         told = f"nothing is worth it: no change saves {least} of {formats.seconds(then)} s"

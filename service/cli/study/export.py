@@ -5,16 +5,20 @@ from typing import get_args
 
 from rich.text import Text
 
-from automap.planner import Launch, Plan
+from automap.planner import Launch, Plan, export_into
 from automap.planner.errors import NotExportableError
 from automap.planner.frameworks import framework
+from automap.planner.imports import LaunchFile, Rewritten
 from automap.planner.plan import differences
 from automap.planner.spec import JobSpec, TargetName
 from automap.planner.units import GIB
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend, KnownPlan
+from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import ExportArguments
 from automap.service.cli.plan.inputs import make_plan
+from automap.service.cli.study.import_launch import reporting_launch, values_of
+from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, naming_options, reporting_check
 from automap.service.cli.terminal.files import write_file
@@ -27,15 +31,49 @@ def run_export(given: ExportArguments) -> None:
     """Export a plan, or plan a spec and export that."""
     with naming_options({"target": "--target"}):
         framework(given.target)
+    if given.into:
+        _run_into(given)
+        return
+    if given.set or given.job:
+        raise BadInputError("--set and --job are of a launch", ["name it with --into FILE"])
     folder = None if given.out == "-" else Path(given.out)
     if folder is not None and not folder.is_dir():
         raise BadInputError(f"cannot write {folder}: there is no such folder")
     backend = backend_of(given.where)
     known = _planned(backend, given)
-    launch = _exported(backend, known, given)
+    launch = _exportable(backend, known, given)[1]
     if folder is not None:
         write_file(str(folder / SCRIPT), launch.script.rstrip("\n"))
     _show(given, launch, folder)
+
+
+def _run_into(given: ExportArguments) -> None:
+    """Write a plan into a launch, of which all else stays."""
+    if given.out != "-":
+        need_output("--out", given.out)
+    files = read_launch(given.into or [])
+    backend = backend_of(given.where)
+    known = _planned(backend, given)
+    names = [each.name for each in files]
+    with reporting_launch(names, target="--target", refused="the plan cannot be written into it"):
+        try:
+            written = _into(known.plan, files, given)
+        except NotExportableError:
+            known, _ = _exportable(backend, known, given)
+            written = _into(known.plan, files, given)
+    if given.show.json:
+        console.write_json(written.model_dump_json(indent=2))
+    elif given.out == "-":
+        console.write_exactly(written.text)
+    if given.out != "-":
+        write_launch(written, given.out)
+    if not given.show.quiet:
+        output = written.file if given.out == "-" else given.out
+        show_rewritten(written, output, files)
+
+
+def _into(plan: Plan, files: list[LaunchFile], given: ExportArguments) -> Rewritten:
+    return export_into(plan, files, given.target, values=values_of(given.set), job=given.job)
 
 
 def _planned(backend: Backend, given: ExportArguments) -> KnownPlan:
@@ -54,12 +92,14 @@ def _inside(spec: JobSpec, target: str) -> JobSpec:
     return spec.model_copy(update={"search": search})
 
 
-def _exported(backend: Backend, known: KnownPlan, given: ExportArguments) -> Launch:
-    """The launch of the plan; with --nearest, of the best that can be exported."""
+def _exportable(
+    backend: Backend, known: KnownPlan, given: ExportArguments
+) -> tuple[KnownPlan, Launch]:
+    """The plan with its launch; with --nearest, the best one that can be exported."""
     refusal = f"{given.plan_or_spec}: the plan cannot be exported"
     with reporting_check(refusal):
         try:
-            return backend.export(known, given.target)
+            return known, backend.export(known, given.target)
         except NotExportableError as error:
             inside = known.plan.spec.search.target == given.target
             if inside or not given.nearest:
@@ -71,7 +111,7 @@ def _exported(backend: Backend, known: KnownPlan, given: ExportArguments) -> Lau
         refusal = f"{given.plan_or_spec}: nor can the best plan inside {given.target}"
         raise BadInputError(refusal, _reasons(error)) from None
     _show_changes(known.plan, other.plan, given.target)
-    return launch
+    return other, launch
 
 
 def _reasons(error: NotExportableError) -> list[str]:
@@ -101,6 +141,9 @@ def _show_changes(plan: Plan, other: Plan, target: str) -> None:
 
 
 def _show(given: ExportArguments, launch: Launch, folder: Path | None) -> None:
+    if launch.iterations == 1 and not given.show.quiet:
+        told = "it trains 1 iteration: give workload.iterations, or change it in the script"
+        console.stderr_console().print(Text(f"note: {told}"), soft_wrap=True)
     if given.show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
+import typer
 import yaml
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
@@ -13,7 +14,8 @@ from rich.text import Text
 
 from automap.planner import Imported, Plan, hazards, import_launch
 from automap.planner.catalogue import ModelArchitecture, load_config
-from automap.planner.errors import NotImportableError, Reason
+from automap.planner.errors import InfeasibleError, NotImportableError, Reason
+from automap.planner.frameworks import framework
 from automap.planner.imports import Answers, Remark
 from automap.planner.runs import FormatName, mean_lengths
 from automap.planner.spec import LengthSpec
@@ -26,14 +28,15 @@ from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import console
-from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.failures import EXIT_NO_PLAN, BadInputError, naming_options
 from automap.service.cli.terminal.files import write_file
 from automap.service.errors.fields import field_errors
 
 SPEC, PLACEMENT = "spec.yaml", "placement.json"
 _LENGTHS = TypeAdapter(LengthSpec)
+RUNS, FAILS = "fits, and runs as it says", "does not run as it says"
+"""What becomes of a launch that can be priced."""
 SECTIONS = {
-    "does not fit": "does not fit, or does not start",
     "contradiction": "contradicts itself",
     "without effect": "without effect",
     "replaced": "of an earlier version",
@@ -42,7 +45,7 @@ SECTIONS = {
     "not priced": "not priced",
     "assumed": "assumed",
 }
-"""Kind of remark → its heading, in the order of what matters."""
+"""Kind of remark → its heading, in the order of what matters; what fails is of the verdict."""
 
 
 def run_import(given: ImportArguments) -> None:
@@ -60,12 +63,19 @@ def run_import(given: ImportArguments) -> None:
     if not given.show.json:
         _show(imported, given, folder)
     with naming_options({"placement": given.files[0]}), working("Pricing it", given.show):
-        plan = backend.estimate(imported.spec, imported.placement)
+        try:
+            plan = backend.estimate(imported.spec, imported.placement)
+        except InfeasibleError:
+            if not given.show.json:
+                _show_failure([each.text for each in _of_kind(imported, "does not fit")])
+            raise
     found = hazards(imported, plan)
     if given.show.json:
         _write_json(imported, plan, found)
     else:
-        _show_plan(plan, found, given)
+        _show_plan(imported, plan, found, given)
+    if found:
+        raise typer.Exit(EXIT_NO_PLAN)
 
 
 def _imported(given: ImportArguments) -> Imported:
@@ -76,13 +86,15 @@ def _imported(given: ImportArguments) -> Imported:
 
 
 @contextmanager
-def reporting_launch(files: Iterable[str], *, target: str) -> Iterator[None]:
+def reporting_launch(
+    files: Iterable[str], *, target: str, refused: str = "not imported"
+) -> Iterator[None]:
     """What is wrong with a launch or with what is said of it, in the words of the command line."""
     with naming_options({"target": target, "gpu": "--gpu"}):
         try:
             yield
         except NotImportableError as error:
-            refusal = f"{', '.join(files)}: not imported"
+            refusal = f"{', '.join(files)}: {refused}"
             raise BadInputError(refusal, in_words(error.reasons)) from None
 
 
@@ -99,12 +111,17 @@ def answers_of(given: LaunchAnswers, target: str) -> Answers:
     logged = _logged(given, target)
     return Answers(
         gpu=given.gpu,
-        values=dict(_pair("--set", each) for each in given.set or []),
+        values=values_of(given.set),
         prompt_length=_lengths(given.prompt_lengths, "--prompt-lengths") or logged.get("prompt"),
         response_length=_lengths(given.lengths, "--lengths") or logged.get("response"),
         models={role: _model(role, named) for role, named in _models(given)},
         job=given.job,
     )
+
+
+def values_of(given: Iterable[str] | None) -> dict[str, str]:
+    """What `--set` gives by name."""
+    return dict(_pair("--set", each) for each in given or [])
 
 
 def _models(given: LaunchAnswers) -> Iterable[tuple[str, str]]:
@@ -188,6 +205,7 @@ def _logged(given: LaunchAnswers, target: str) -> dict[str, LengthSpec]:
 
 def _write_json(imported: Imported, plan: Plan, found: list[Reason]) -> None:
     document = imported.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["verdict"] = FAILS if found else RUNS
     document["hazards"] = [each.model_dump(mode="json", exclude_none=True) for each in found]
     document["plan"] = plan.model_dump(mode="json", by_alias=True)
     console.write_json(json.dumps(document, indent=2))
@@ -203,8 +221,26 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
         out.print(Text(f"{folder / SPEC}, {folder / PLACEMENT}: what they say"), soft_wrap=True)
     if given.show.quiet:
         return
+    usual = set() if given.details else {*framework(imported.target).assumptions}
     for kind, heading in SECTIONS.items():
-        show_remarks([each for each in imported.remarks if each.kind == kind], heading, out)
+        remarks = _of_kind(imported, kind)
+        show_remarks([each for each in remarks if each.text not in usual], heading, out)
+        left = sum(each.text in usual for each in remarks)
+        if left:
+            line = f"  {left} more of {imported.target}, as for every launch: --details"
+            out.print(Text(line), soft_wrap=True)
+
+
+def _of_kind(imported: Imported, kind: str) -> list[Remark]:
+    return [each for each in imported.remarks if each.kind == kind]
+
+
+def _show_failure(lines: Iterable[str]) -> None:
+    """Say that a launch does not run as it says, and why."""
+    out = console.stdout_console()
+    out.print(Text(f"\n{FAILS}", style="bold yellow"))
+    for line in lines:
+        out.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
@@ -216,12 +252,17 @@ def show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
         out.print(Text(f"  {where}{each.text}"), soft_wrap=True)
 
 
-def _show_plan(plan: Plan, found: list[Reason], given: ImportArguments) -> None:
+def _show_plan(imported: Imported, plan: Plan, found: list[Reason], given: ImportArguments) -> None:
+    """The verdict, and the price; of what would not run as it says the price alone."""
     out = console.stdout_console()
     if found:
-        out.print(Text("\nfails, or runs otherwise than it says", style="bold yellow"))
-    for line in in_words(found):
-        out.print(Text(f"  {line}"), soft_wrap=True)
+        _show_failure(in_words(found))
+        out.print(Text("\nwere it to run as it says, it would be"))
+        others = [name for name in plan.runs_with if name != imported.target]
+        update = {"out_of_memory_probability": None, "runs_with": others}
+        plan = plan.model_copy(update=update)
+    elif not given.show.quiet:
+        out.print(Text(f"\n{RUNS}", style="bold green"))
     if given.show.quiet:
         out.print(headline(plan), soft_wrap=True)
         return

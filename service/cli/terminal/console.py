@@ -31,6 +31,11 @@ def write_text(text: str) -> None:
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 
+def write_exactly(text: str) -> None:
+    """Print a file on stdout as it is, without a line end that it lacks."""
+    sys.stdout.write(text)
+
+
 def unicode_output() -> bool:
     """False where stdout cannot show box characters, as under LC_ALL=C."""
     return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")

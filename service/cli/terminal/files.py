@@ -1,5 +1,9 @@
 """Results that go to files: whether they can, before the work, and writing them after it."""
 
+import os
+import shutil
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from automap.service.cli.terminal.failures import BadInputError
@@ -9,6 +13,26 @@ def need_folder(output: str | None) -> None:
     """Say so before the search, not after it, when its result could not be written."""
     if output is not None and not Path(output).parent.is_dir():
         raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
+
+
+def write_whole(path: str, text: str, *, like: str) -> None:
+    """Write a file that is there as a whole or not at all, readable and run by whom `like` is."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # a pipe, or a device
+        write_file(path, text.removesuffix("\n"))
+        return
+    try:
+        with tempfile.NamedTemporaryFile("wb", dir=target.parent, delete=False) as draft:
+            draft.write(text.encode())
+        try:
+            with suppress(FileNotFoundError):
+                shutil.copymode(target if target.exists() else like, draft.name)
+            Path(draft.name).replace(target)
+        except OSError:
+            Path(draft.name).unlink()
+            raise
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def write_file(path: str | None, text: str) -> None:

@@ -368,7 +368,7 @@ def test_a_model_of_no_role_and_a_mean_above_the_longest_are_asked_about() -> No
 
 
 def test_a_folder_of_the_hubs_cache_names_its_model() -> None:
-    folder = "/root/.cache/huggingface/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
+    folder = "/models/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/a09a3545"
     found = read_script(script_of({**BASE, "actor_rollout_ref.model.path": folder}))
     assert found.spec.models["actor"].architecture == "qwen2.5-7b"
 
@@ -403,3 +403,42 @@ def test_a_key_that_follows_another_needs_a_line_only_where_it_differs(
     changes = line_changes(found, wanted)
     assert [each.key for each in changes] == [*reversed(budgets)][:lines]
     assert {each.before for each in changes} == {None}
+
+
+WRONG = {
+    "trainer.nnodes": ("0", "1.5", "many", "99999999"),
+    f"{ACTOR}.ppo_mini_batch_size": ("1024", "-1"),
+    f"{ACTOR}.ulysses_sequence_parallel_size": ("3",),
+    f"{ACTOR}.strategy": ("zero3",),
+    f"{ACTOR}.use_dynamic_bsz": ("maybe",),
+    f"{ROLLOUT}.tensor_model_parallel_size": ("3",),
+    f"{ROLLOUT}.expert_parallel_size": ("5",),
+    f"{ROLLOUT}.pipeline_model_parallel_size": ("2",),
+    f"{ROLLOUT}.gpu_memory_utilization": ("1.5",),
+    f"{ROLLOUT}.name": ("hf",),
+    "algorithm.adv_estimator": ("magic",),
+    "model_engine": ("veomni",),
+    "actor_rollout_ref.model.path": ("nobody/nothing",),
+    "data.train_batch_size": ("[1,2", "1,2"),
+    "trainer.v1.trainer_mode": ("other", "separate_async"),
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_every_refusal_has_its_key_its_line_and_what_would_be_valid(key: str) -> None:
+    for value in WRONG[key]:
+        launch = LaunchFile("launch.sh", script_of(BASE | {key: value}))
+        line = list(BASE | {key: value}).index(key) + 2
+        with pytest.raises(NotImportableError) as caught:
+            read(launch)
+        assert all(each.remedy for each in caught.value.reasons), caught.value.reasons
+        summaries = [each.summary for each in caught.value.reasons]
+        assert any(key in each and f"line {line}" in each for each in summaries), summaries
+
+
+def test_megatron_sizes_that_do_not_divide_are_named_with_their_lines() -> None:
+    size = f"{ACTOR}.megatron.tensor_model_parallel_size"
+    launch = script_of(BASE | {"model_engine": "megatron", size: "3"})
+    [asked] = refused(LaunchFile("launch.sh", launch))
+    assert f"{size} (line {len(BASE) + 3})" in asked
+    assert "sizes whose product divides 16" in asked

@@ -12,23 +12,11 @@ from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.plan.types import Placement
 from automap.planner.planning import estimate
-from tests.helpers.framework_plans import Wanted, placement_of, plan_of, spec_of
+from tests.helpers.framework_plans import SAMPLE, Wanted, placement_of, plan_of, spec_of
 
 TARGET = "verl@0.9.1"
-FORMS = {
-    "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
-    "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
-    "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
-    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
-    "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
-    "remax": Wanted(algorithm="remax"),
-    "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
-    "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
-    "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
-    "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
+FORMS = SAMPLE | {
     "experts": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=8, generation_expert=8),
-    "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
-    "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
     "cache in fp8": Wanted(workload=(("rollout_cache_precision", "fp8"),)),
     "adapter": Wanted(algorithm="ppo", engine="fsdp", lora=8),
     "tokens": Wanted(algorithm="ppo", micro_batch=3, recompute="full"),
