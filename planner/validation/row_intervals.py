@@ -22,8 +22,9 @@ ASSUMED: tuple[tuple[str, float], ...] = (
     ("spread of response lengths", 0.05),
     ("prompt_length not stated", 0.03),
 )
-"""Beginning of an assumption → |ln| by which it may be wrong, at 80 %. Chosen: selective recomputation repeats a twelfth of a step, an interleaved schedule saves as much where
-micro-batches are few, an fp8 cache halves a tenth of what a step reads."""
+"""Beginning of an assumption → |ln| by which it may be wrong, at 80 %. Chosen: selective
+recomputation repeats a twelfth of a step, an interleaved schedule saves as much where micro-batches
+are few, an fp8 cache halves a tenth of what a step reads."""
 
 
 def kind_of(one: Prediction) -> Kind | None:
