@@ -2,8 +2,11 @@
 
 from math import exp, hypot
 
-from automap.planner.cost.intervals import SPREADS, Kind
+from automap.planner import catalogue
+from automap.planner.cost.intervals import SPREADS, Kind, is_seen, kind_named
+from automap.planner.validation.frameworks import framework_of
 from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.rows import GenerationRow, RunRow, TrainingRow
 
 ASSUMED: tuple[tuple[str, float], ...] = (
     ("recompute not stated", 0.08),
@@ -32,20 +35,24 @@ def kind_of(one: Prediction) -> Kind | None:
 
     Whole iterations of RL frameworks have none: those of their parts are of different kinds.
     """
-    mixture = "experts" if one.subset.startswith("experts") else "dense"
-    match one.row.kind, one.quantity:
-        case "training", "iteration_seconds":
-            bits = "16-bit" if "16-bit" in one.subset else "8-bit"
-            name = f"training, {mixture}, {bits}"
-        case "generation", "decode_step_seconds":
-            name = f"generation, {mixture}" + (", 4-bit" if one.subset.endswith("4-bit") else "")
-        case "memory", "peak_memory_bytes":
-            name = "memory"
-        case "collectives", _ if "from 1 MB" in one.subset:
-            name = "transfer in a node" if "in a node" in one.subset else "transfer across nodes"
-        case _:
-            return None
-    return next(kind for kind in SPREADS if kind == name)
+    row, mixture = one.row, "experts" if one.subset.startswith("experts") else "dense"
+    if isinstance(row, TrainingRow) and one.quantity == "iteration_seconds":
+        bits = "16-bit" if "16-bit" in one.subset else "8-bit"
+        stack = framework_of(row.source, row.workload, row.num_gpus).training_stack
+        return kind_named(f"training, {mixture}, {bits}" + _unseen(row, stack))
+    if isinstance(row, GenerationRow) and one.quantity == "decode_step_seconds":
+        bits = ", 4-bit" if one.subset.endswith("4-bit") else ""
+        return kind_named(f"generation, {mixture}{bits}" + _unseen(row, row.engine or ""))
+    if one.quantity == "peak_memory_bytes":
+        return "memory"
+    if row.kind == "collectives" and "from 1 MB" in one.subset:
+        return "transfer in a node" if "in a node" in one.subset else "transfer across nodes"
+    return None
+
+
+def _unseen(row: RunRow, software: str) -> str:
+    generation = catalogue.gpu_type(row.gpu_type).generation
+    return "" if is_seen(software, generation, experts=bool(row.num_experts)) else ", unseen"
 
 
 def assumed_width(one: Prediction) -> float:
