@@ -21,6 +21,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -110,20 +111,26 @@ class Rows:
 
     all: tuple[Basis, ...]
 
-    def errors(self, values: FloatArray) -> FloatArray:
-        """[row] ln(predicted ÷ measured); values: four per engine, and the shared constant."""
-        own = values[:-1].reshape(len(ENGINES), len(PRIORS))[self._engines()]
-        slopes = np.array([one.slopes for one in self.all])
-        each = np.column_stack([own[:, :3], np.full(len(own), values[-1])])
-        decode = np.array([one.fixed for one in self.all]) + (slopes * each).sum(axis=1)
-        work = np.array([one.prefill for one in self.all])
-        launches = np.array([one.launches for one in self.all]) * own[:, 3]
-        measured = np.array([one.row.decode_step_seconds for one in self.all])
-        return np.log((decode + np.maximum(work, launches)) / measured)
+    @cached_property
+    def columns(self) -> tuple[FloatArray, ...]:
+        """[row] fixed, work and launches of prefills, measured; [row, constant] slopes."""
+        names = ("fixed", "prefill", "launches", "slopes")
+        found = [np.array([getattr(one, name) for one in self.all]) for name in names]
+        measured = np.array([one.row.decode_step_seconds for one in self.all], dtype=np.float64)
+        return *found[:3], measured, found[3]
 
-    def _engines(self) -> IntArray:
+    @cached_property
+    def engines(self) -> IntArray:
         names = list(ENGINES)
         return np.array([names.index(one.row.engine) for one in self.all])  # type: ignore[arg-type]
+
+    def errors(self, values: FloatArray) -> FloatArray:
+        """[row] ln(predicted ÷ measured); values: four per engine, and the shared constant."""
+        fixed, work, launches, measured, slopes = self.columns
+        own = values[:-1].reshape(len(ENGINES), len(PRIORS))[self.engines]
+        each = np.column_stack([own[:, :3], np.full(len(own), values[-1])])
+        decode = fixed + (slopes * each).sum(axis=1)
+        return np.asarray(np.log((decode + np.maximum(work, launches * own[:, 3])) / measured))
 
 
 def priors() -> tuple[Prior, ...]:

@@ -8,7 +8,7 @@ fitted without its group (benchmarks/left_out.py), and what its assumed settings
 taken off in squares (`row_intervals.assumed_width`). A kind's spread is the value that four fifths
 of the rows of a group do not exceed, on average over the groups: every group weighs the same, and
 as the next group is one more than those measured, the share is raised by one part in their number.
-A group is a project; of kinds with fewer than five, a model of one (its GPU type, of a collective).
+A group is a project; of kinds with fewer than five, a model of one (of collectives, a sweep).
 
 Printed per kind: the spread, the share of rows that its interval holds, and by groups, each with
 the spread of the other groups. Kinds called unseen take errors of rows whose GPU generation, or
@@ -32,6 +32,7 @@ from automap.planner.validation.groups import project_of
 from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.row_intervals import assumed_width, kind_of
+from automap.planner.validation.rows import CollectiveRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.validate import validate
 from benchmarks.left_out import LeftOut, left_out_rows
@@ -91,7 +92,10 @@ def _grouped(rows: Sequence[tuple[Prediction, float]]) -> list[Residual]:
 
 
 def _part(one: Prediction) -> str:
-    return str(getattr(one.row, "model", one.row.gpu_type))
+    row = one.row
+    if isinstance(row, CollectiveRow):
+        return f"{row.collective} on {row.num_gpus} {row.gpu_type} of {row.num_nodes} nodes"
+    return str(getattr(row, "model", row.gpu_type))
 
 
 def spread(rows: Sequence[Residual]) -> float:
