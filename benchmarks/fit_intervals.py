@@ -7,8 +7,9 @@ constants of the cost model were fitted. Each row counts with the error that it 
 fitted without its group (benchmarks/left_out.py), and what its assumed settings may explain is
 taken off in squares (`row_intervals.assumed_width`). A kind's spread is the value that four fifths
 of the rows of a group do not exceed, on average over the groups: every group weighs the same, and
-as the next group is one more than those measured, the share is raised by one part in their number.
-A group is a project; of kinds with fewer than five, a model of one (of collectives, a sweep).
+as the next group is one more than those measured, the share is raised by one part in their number,
+to nine tenths at most. A group is a project; of kinds with fewer than five, a model of one (of
+generation, on a GPU type by an engine; of collectives, a sweep).
 
 Printed per kind: the spread, the share of rows that its interval holds, and by groups, each with
 the spread of the other groups. Kinds called unseen take errors of rows whose GPU generation, or
@@ -32,12 +33,14 @@ from automap.planner.validation.groups import project_of
 from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.row_intervals import assumed_width, kind_of
-from automap.planner.validation.rows import CollectiveRow
+from automap.planner.validation.rows import CollectiveRow, GenerationRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.validate import validate
 from benchmarks.left_out import LeftOut, left_out_rows
 
 FEW_PROJECTS = 5
+MOST = 0.9
+"""Share up to which few groups raise that of their rows: beyond it a spread is one row's error."""
 UNSEEN = ", unseen"
 
 
@@ -95,6 +98,8 @@ def _part(one: Prediction) -> str:
     row = one.row
     if isinstance(row, CollectiveRow):
         return f"{row.collective} on {row.num_gpus} {row.gpu_type} of {row.num_nodes} nodes"
+    if isinstance(row, GenerationRow):
+        return f"{row.model} on {row.gpu_type} by {row.engine}"
     return str(getattr(row, "model", row.gpu_type))
 
 
@@ -105,7 +110,7 @@ def spread(rows: Sequence[Residual]) -> float:
         counts[row.group] += 1
     ordered = sorted(rows, key=lambda row: row.needed)
     weights = np.cumsum([1.0 / counts[row.group] for row in ordered]) / len(counts)
-    share = min(COVERAGE * (1.0 + 1.0 / len(counts)), 1.0)
+    share = min(COVERAGE * (1.0 + 1.0 / len(counts)), MOST)
     reached = int(np.searchsorted(weights, share - 1e-9))
     return ordered[min(reached, len(ordered) - 1)].needed
 
