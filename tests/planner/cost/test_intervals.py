@@ -53,7 +53,8 @@ def test_nothing_cannot_run_out_and_no_memory_does_not_suffice():
     assert exceedance_probability(1.0, 0.0, "memory") == 1.0
 
 
-QUANTITIES = ("training", "generation", "memory", "transfer")
+QUANTITIES = ("training", "generation", "memory")
+"""Of transfers the selection has three groups that are not points of the tables: too few."""
 
 
 @pytest.mark.thorough
@@ -65,7 +66,7 @@ def test_intervals_hold_three_quarters_of_the_groups_of_the_golden_selection(qua
         if kind.startswith(quantity) and not kind.endswith(", unseen"):
             for row in rows:
                 held[kind, row.group].append(row.needed <= SPREADS[kind])
-    assert len(held) >= 2
+    assert len(held) >= 5
     assert np.mean([np.mean(rows) for rows in held.values()]) >= 0.75
 
 
