@@ -3,18 +3,18 @@
     python -m benchmarks.fit_communication COLLECTIVES.csv
 
 The table has one row per collective and size: gpu_type, collective, num_gpus, num_nodes, fabric,
-size_bytes, seconds, quality; rows of quality A and B count. A run is one sweep over sizes.
+size_bytes, seconds, quality; rows of quality A and B count. A run is one sweep over sizes. Messages
+from 1 MB of runs whose `fabric` states the network's speed count (`benchmarks.hierarchical`), each
+run with the square root of its rows, but for one with an outdated plug-in, whose successor is a run
+of its own. What small messages (up to 16 kB) took beyond the seconds inside a node is printed per
+pass: the start of a crossing, of the first EFA by itself.
 
-- network_start_seconds: median over all runs across nodes, of what small messages (up to 16 kB)
-  took beyond the seconds inside a node, per pass; of the first EFA by itself.
-- network_fraction, pipeline_bytes and fill_starts: least mean |log(predicted ÷ measured)| of
-  messages from 1 MB, every run with the same weight, over runs whose `fabric` states the
-  network's speed, but for one with an outdated plug-in, whose successor is a run of its own.
-  Each such run is also predicted with constants fitted on the others.
+Printed: prior, posterior and rows behind every constant; errors on the rows of the fit, and on
+every row when its project, its GPU type or its run had no part in it.
 """
 
 import csv
-import itertools
+import math
 import re
 import sys
 from collections import defaultdict
@@ -34,11 +34,21 @@ from automap.planner.cost.communication import (
 )
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.layout import FloatArray
+from benchmarks import hierarchical
+from benchmarks.hierarchical import Prior, Problem, tell
 
 SMALL = 16 << 10
 LARGE = 1_000_000
 FIRST_EFA = "EFA "
 OUTDATED_PLUG_IN = "aws-ofi-nccl 1.7"
+CONSTANTS = {
+    "network_fraction": (0.9, 0.1),  # headers, and credits of flow control
+    "network_start_seconds": (20e-6, math.log(1.6)),  # kernel, proxy thread, port, switches
+    "pipeline_bytes": (16e6, math.log(2.5)),  # four channels' buffers of 4 MiB
+    "fill_starts": (4.0, math.log(1.6)),
+}
+"""Constant → its value by what it stands for, and the width of ln."""
+SCHEMES = ("project", "gpu", "name")
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,11 @@ class Run:
     network_is_stated: bool
     """And its software is current."""
     first_efa: bool
+    project: str
+
+    @property
+    def gpu(self) -> str:
+        return self.pool.gpu.name
 
     def log_ratios(self, links: LinkModel) -> FloatArray:
         return np.log(self.predicted(links) / self.seconds)
@@ -126,12 +141,7 @@ def _run(key: tuple[str, ...], rows: list[dict[str, str]]) -> Run:
             int(num_nodes) > 1 and port is not None and OUTDATED_PLUG_IN not in fabric
         ),
         first_efa=FIRST_EFA in fabric,
-    )
-
-
-def error(runs: list[Run], links: LinkModel) -> float:
-    return float(
-        np.mean([np.abs(run.log_ratios(links))[run.size_bytes >= LARGE].mean() for run in runs])
+        project=source.partition(";")[2].split(",")[0].strip(),
     )
 
 
@@ -148,44 +158,45 @@ def fit_start(runs: list[Run]) -> float:
     return float(np.median(starts))
 
 
-def fit(runs: list[Run], start: LinkModel) -> LinkModel:
-    """The best of a grid, refined around the best so far."""
-    best, width = start, 2.0
-    for _ in range(4):
-        factors = np.linspace(-np.log(width), np.log(width), 9)
-        candidates = [
-            replace(
-                best,
-                network_fraction=float(min(1.0, best.network_fraction * np.exp(a / 4))),
-                pipeline_bytes=float(best.pipeline_bytes * np.exp(b)),
-                fill_starts=float(best.fill_starts * np.exp(c)),
-            )
-            for a, b, c in itertools.product(factors, repeat=3)
-        ]
-        best = min(candidates, key=lambda links: error(runs, links))
-        width = width**0.4
-    return best
+def links_of(values: FloatArray) -> LinkModel:
+    return replace(FITTED, **dict(zip(CONSTANTS, map(float, values), strict=True)))  # type: ignore[arg-type]
+
+
+def fit(runs: list[Run]) -> tuple[Problem, tuple[int, ...]]:
+    """The problem of all large messages, and which constants stay free."""
+
+    def errors(values: FloatArray) -> FloatArray:
+        links = links_of(values)
+        return np.concatenate([run.log_ratios(links)[run.size_bytes >= LARGE] for run in runs])
+
+    priors = tuple(Prior(name, value, width) for name, (value, width) in CONSTANTS.items())
+    problem = Problem(priors, errors, hierarchical.numerical_slopes(errors), per_row(runs, "name"))
+    ways = {name: per_row(runs, name) for name in SCHEMES}
+    return problem, hierarchical.choose(problem, ways)
+
+
+def per_row(runs: list[Run], name: str) -> tuple[str, ...]:
+    """A property of each run, once for each of its large messages."""
+    return tuple(
+        str(getattr(run, name)) for run in runs for _ in range(int((run.size_bytes >= LARGE).sum()))
+    )
 
 
 def main() -> None:
     runs = read_runs(Path(sys.argv[1]))
-    fitted = [run for run in runs if run.network_is_stated]
-    start = fit_start([run for run in runs if not run.first_efa])
-    fit_start([run for run in runs if run.first_efa])
-    best = fit(fitted, replace(FITTED, network_start_seconds=start))
-    print(f"shipped: {FITTED}, error {error(fitted, FITTED):.3f}")
-    print(f"best:    {best}, error {error(fitted, best):.3f}")
-    for run in fitted:
-        others = fit([other for other in fitted if other is not run], best)
-        print(f"{error([run], others):7.1%} left out, {error([run], best):.1%} fitted: {run.name}")
-    for run in sorted(runs, key=lambda run: not run.network_is_stated):
-        ratios = run.log_ratios(FITTED)
-        large = np.abs(ratios[run.size_bytes >= LARGE])
-        end = f", {np.mean(large):.1%} from 1 MB" if len(large) else ""
-        use = "fitted" if run.network_is_stated else "not fitted"
-        print(
-            f"{np.mean(np.abs(ratios)):7.1%} (bias {np.mean(ratios):+.1%}{end}) {use}: {run.name}"
-        )
+    fitted = [run for run in runs if run.network_is_stated and (run.size_bytes >= LARGE).any()]
+    for first in (False, True):
+        print(f"median start {fit_start([run for run in runs if run.first_efa is first]):.3g} s")
+    problem, free = fit(fitted)
+    found = hierarchical.solve(problem, np.ones(len(problem.groups)), free)
+    now = np.array([getattr(FITTED, name) for name in CONSTANTS])
+    hierarchical.tell_constants(problem, found, free, now)
+    projects = per_row(fitted, "project")
+    tell("as shipped", problem.errors(now), projects)
+    tell("fitted", problem.errors(found.values), projects)
+    for name in SCHEMES:
+        groups = per_row(fitted, name)
+        tell(f"left out: {name}", hierarchical.left_out(problem, groups, free), projects)
 
 
 if __name__ == "__main__":

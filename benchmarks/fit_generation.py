@@ -2,51 +2,58 @@
 
     python -m benchmarks.fit_generation GENERATION.csv
 
-The table is one of `automap validate`. Fitted are the decode steps of quality A and B: four
-constants per engine of automap.planner.cost.rollout_engines and one that all share, by least mean
-|log(predicted ÷ measured)|, each model on a GPU type with the square root of its rows as weight.
-Models that ship a module to draft tokens with (multi-token prediction) take no part: tables do not
-say whether a run used it, which alone makes a factor of two. Nor do runs with 4-bit weights, whose
-kernels no table has: what is wrong with them is not the engine's. Printed:
-
-- fitted: errors on the rows of the fit, by engine, and on the models and formats left out of it;
-- left out: errors on every row when its model on its GPU type had no part in the fit of its
-  engine's constants, which starts from the middle of their bounds each time.
+The table is one of `automap validate`. Fitted are the decode steps of quality A and B that
+contradict neither physics nor one another: four constants per engine of
+automap.planner.cost.rollout_engines and one that all share (`benchmarks.hierarchical`), each model
+on a GPU type with the square root of its rows as weight. Models that ship a module to draft tokens
+with (multi-token prediction) take no part: tables do not say whether a run used it, which alone
+makes a factor of two. Nor do runs with 4-bit weights, whose kernels no table has: what is wrong
+with them is not the engine's. Printed: prior, posterior and rows behind every constant, errors on
+the rows of the fit, and on every row when its group had no part in it. Groups are, each by itself:
+models on all their GPUs; dense or mixture within an engine; GPU generations within an engine; and
+the newest year by the older ones. Load strata are those of `automap validate`.
 
 Prices are linear in all of these constants but one (a prefill takes its work or its launches,
-whichever is more), so each row is priced once per constant and the fit itself takes seconds.
+whichever is more), so each row is priced once per constant and the fits themselves take seconds.
 """
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from automap.planner import catalogue
 from automap.planner.cost import constants
 from automap.planner.cost.rollout_engines import ENGINES
-from automap.planner.spec import RolloutEngine
+from automap.planner.layout import FloatArray, IntArray
 from automap.planner.validation.generation import may_draft, predict_generation
+from automap.planner.validation.groups import load_stratum
+from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import GenerationRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.validate import subset_of
+from benchmarks import hierarchical
+from benchmarks.hierarchical import Posterior, Prior, Problem, tell
 
-BOUNDS = {
-    "layer_seconds": (8e-6, 60e-6),
-    "sequence_seconds": (0.0, 100e-6),
-    "all_reduce_share": (0.4, 1.2),
-    "prefill_layer_seconds": (0.1e-3, 1e-3),
+HOST = math.log(2.5)
+PRIORS = {
+    # Eight kernels of 2 µs in a CUDA graph.
+    "layer_seconds": (16e-6, HOST),
+    # Scheduler, block tables, sampling and detokenising, shared by few processes.
+    "sequence_seconds": (4e-6, math.log(3.0)),
+    "all_reduce_share": (0.7, math.log(1.25)),
+    # Sixty launches of 5 µs.
+    "prefill_layer_seconds": (0.3e-3, HOST),
 }
-"""Between what physics allows: four to thirty kernels of 2 µs in a layer, no all-reduce in less
-than 0.4 of its time alone, twenty to two hundred launches of 5 µs."""
+"""Constant of an engine → its value by kernels and launches, and the width of ln."""
 SHARED = "ENGINE_EXPERT_LAYER_SECONDS"
-SHARED_BOUNDS = (0.0, 100e-6)
+SHARED_PRIOR = Prior(SHARED, 30e-6, HOST)
 INTERRUPTED = "interrupting_prefill_seconds"
-STEPS = 41
-SWEEPS = 20
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ class Basis:
     """Seconds of the same per unit of prefill_layer_seconds, were the work free."""
 
     @property
-    def group(self) -> tuple[str | None, str]:
-        return self.row.model, self.row.gpu_type
+    def group(self) -> str:
+        return f"{self.row.model} on {self.row.gpu_type}"
 
 
 def step_parts(row: GenerationRow, values: dict[str, float], shared: float) -> tuple[float, float]:
@@ -86,12 +93,12 @@ def step_parts(row: GenerationRow, values: dict[str, float], shared: float) -> t
 
 def basis_of(row: GenerationRow) -> Basis | None:
     """None where there is no prediction."""
-    nothing = dict.fromkeys(BOUNDS, 0.0)
+    nothing = dict.fromkeys(PRIORS, 0.0)
     try:
         fixed, prefill = step_parts(row, nothing, 0.0)
     except CannotPredictError:
         return None
-    names = list(BOUNDS)[:3]
+    names = list(PRIORS)[:3]
     slopes = [step_parts(row, nothing | {name: 1.0}, 0.0)[0] - fixed for name in names]
     slopes.append(step_parts(row, nothing, 1.0)[0] - fixed)
     _, launches = step_parts(row, nothing | {"prefill_layer_seconds": 1.0}, 0.0)
@@ -100,84 +107,98 @@ def basis_of(row: GenerationRow) -> Basis | None:
 
 @dataclass(frozen=True)
 class Rows:
-    """Bases of several rows as arrays."""
+    """Bases of several rows as arrays, over the constants of all engines."""
 
-    all: Sequence[Basis]
+    all: tuple[Basis, ...]
 
-    def errors(self, values: np.ndarray) -> np.ndarray:
-        """ln(predicted ÷ measured); values: the engine's four, and the shared constant."""
-        slopes = np.array([one.slopes for one in self.all])
-        decode = np.array([one.fixed for one in self.all]) + slopes @ values[[0, 1, 2, 4]]
-        work = np.array([one.prefill for one in self.all])
-        launches = np.array([one.launches for one in self.all]) * values[3]
-        measured = np.array([one.row.decode_step_seconds for one in self.all])
-        return np.log((decode + np.maximum(work, launches)) / measured)
+    @cached_property
+    def columns(self) -> tuple[FloatArray, ...]:
+        """[row] fixed, work and launches of prefills, measured; [row, constant] slopes."""
+        names = ("fixed", "prefill", "launches", "slopes")
+        found = [np.array([getattr(one, name) for one in self.all]) for name in names]
+        measured = np.array([one.row.decode_step_seconds for one in self.all], dtype=np.float64)
+        return *found[:3], measured, found[3]
 
-    def weights(self) -> np.ndarray:
-        groups = [one.group for one in self.all]
-        weights = np.array([groups.count(group) ** -0.5 for group in groups])
-        return weights / weights.sum()
+    @cached_property
+    def engines(self) -> IntArray:
+        names = list(ENGINES)
+        return np.array([names.index(one.row.engine) for one in self.all])  # type: ignore[arg-type]
 
-
-def fit(
-    rows: dict[RolloutEngine, Rows], shared: float | None
-) -> tuple[dict[RolloutEngine, np.ndarray], float]:
-    """Coordinate descent over the bounds from their middle; `shared` given stays as it is."""
-    values = {name: np.array([sum(bound) / 2 for bound in BOUNDS.values()]) for name in rows}
-    expert = sum(SHARED_BOUNDS) / 2 if shared is None else shared
-    weights = {name: one.weights() for name, one in rows.items()}
-
-    def loss(name: RolloutEngine, own: np.ndarray, expert: float) -> float:
-        errors = rows[name].errors(np.append(own, expert))
-        return float(weights[name] @ np.abs(errors)) * math.sqrt(len(errors))
-
-    width = 1.0
-    for _ in range(SWEEPS):
-        for name, own in values.items():
-            for place, bound in enumerate(BOUNDS.values()):
-                tried = [
-                    np.where(np.arange(len(own)) == place, value, own)
-                    for value in around(own[place], bound, width)
-                ]
-                own = min(tried, key=lambda each: loss(name, each, expert))
-            values[name] = own
-        if shared is None:
-            expert = min(
-                around(expert, SHARED_BOUNDS, width),
-                key=lambda value: sum(loss(name, values[name], value) for name in rows),
-            )
-        width *= 0.8
-    return values, expert
+    def errors(self, values: FloatArray) -> FloatArray:
+        """[row] ln(predicted ÷ measured); values: four per engine, and the shared constant."""
+        fixed, work, launches, measured, slopes = self.columns
+        own = values[:-1].reshape(len(ENGINES), len(PRIORS))[self.engines]
+        each = np.column_stack([own[:, :3], np.full(len(own), values[-1])])
+        decode = fixed + (slopes * each).sum(axis=1)
+        return np.asarray(np.log((decode + np.maximum(work, launches * own[:, 3])) / measured))
 
 
-def around(value: float, bound: tuple[float, float], width: float) -> np.ndarray:
-    """Values to try: the present one, and even steps in a shrinking window about it."""
-    reach = width * (bound[1] - bound[0])
-    return np.append(value, np.clip(value + reach * np.linspace(-1, 1, STEPS), *bound))
+def priors() -> tuple[Prior, ...]:
+    """Four per engine, with a level that all engines share, and the shared constant."""
+    found = []
+    for engine in ENGINES:
+        for name, (value, width) in PRIORS.items():
+            part = width / 2**0.5
+            found.append(Prior(f"{engine} {name}", value, part, name, part))
+    return (*found, SHARED_PRIOR)
 
 
-def left_out(rows: Rows, engine: RolloutEngine, shared: float) -> list[float]:
-    """Errors of an engine's rows, each with constants fitted without its model on its GPU."""
-    found: list[float] = []
-    groups = sorted({one.group for one in rows.all}, key=str)
-    for group in groups if len(groups) > 1 else ():
-        rest = Rows([one for one in rows.all if one.group != group])
-        own = Rows([one for one in rows.all if one.group == group])
-        values, _ = fit({engine: rest}, shared)
-        errors = own.errors(np.append(values[engine], shared))
-        tell(f"    without {group[0]} on {group[1]}", errors)
-        found += list(errors)
+def shipped() -> FloatArray:
+    own = [getattr(engine, name) for engine in ENGINES.values() for name in PRIORS]
+    return np.array([*own, constants.ENGINE_EXPERT_LAYER_SECONDS])
+
+
+def schemes_of(rows: Sequence[GenerationRow]) -> dict[str, list[str]]:
+    """Ways to leave rows out together, each with the rows' groups."""
+    newest = max(row.year or 0 for row in rows)
+    return {
+        "model": [row.model for row in rows],
+        "dense or mixture within an engine": [
+            f"{row.engine} {'experts' if row.num_experts else 'dense'}" for row in rows
+        ],
+        "GPU generation within an engine": [
+            f"{row.engine} {catalogue.gpu_type(row.gpu_type).generation}" for row in rows
+        ],
+        "newest year": ["newest" if row.year == newest else f"older {row.model}" for row in rows],
+    }
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The rows with all that was found of them."""
+
+    inside: Rows
+    outside: Rows
+    """Rows that take no part: 4-bit weights, and models that may draft."""
+    free: tuple[int, ...]
+    problem: Problem
+    found: Posterior
+
+    def left_out(self, groups: Sequence[str]) -> FloatArray:
+        return hierarchical.left_out(self.problem, groups, self.free)
+
+
+def usable_rows(path: str) -> list[Basis]:
+    every = parse_table(Path(path).read_text(encoding="utf-8")).rows
+    found = []
+    for row in sound_rows([row for row in every if row.quality in ("A", "B")]):
+        known = isinstance(row, GenerationRow) and row.engine in ENGINES
+        if known and row.decode_step_seconds is not None and (basis := basis_of(row)) is not None:
+            found.append(basis)
     return found
 
 
-def tell(name: str, errors: Iterable[float]) -> None:
-    relative = np.exp(np.array(list(errors))) - 1.0
-    if not len(relative):
-        return
-    print(
-        f"{name:62s} {len(relative):4d} rows  median {np.median(np.abs(relative)):6.1%}  "
-        f"mean {np.mean(np.abs(relative)):6.1%}  bias {np.mean(relative):+7.1%}"
-    )
+def fit(bases: Sequence[Basis]) -> Fit:
+    """The constants at the maximum; the shipped ones stay."""
+    takes_part = [not is_low(one) and not may_draft(one.row) for one in bases]
+    inside = Rows(tuple(one for one, part in zip(bases, takes_part, strict=True) if part))
+    outside = Rows(tuple(one for one, part in zip(bases, takes_part, strict=True) if not part))
+    slopes = hierarchical.numerical_slopes(inside.errors)
+    groups = tuple(one.group for one in inside.all)
+    problem = Problem(priors(), inside.errors, slopes, groups)
+    free = hierarchical.choose(problem, schemes_of([one.row for one in inside.all]))
+    found = hierarchical.solve(problem, np.ones(len(inside.all)), free)
+    return Fit(inside, outside, free, problem, found)
 
 
 def is_low(one: Basis) -> bool:
@@ -185,49 +206,26 @@ def is_low(one: Basis) -> bool:
     return subset_of(one.row).endswith("4-bit")
 
 
+def tell_parts(name: str, rows: Rows, errors: FloatArray) -> None:
+    """Errors of all rows, by engine and mixture, and by load; groups are models."""
+    models = np.array([one.row.model for one in rows.all])
+    tell(f"{name}: all", errors, models)
+    for part_of_row in (subset_of, load_stratum):
+        parts = np.array([part_of_row(one.row) for one in rows.all])
+        for part in sorted(set(parts)):
+            tell(f"  {part}", errors[parts == part], models[parts == part])
+
+
 def main() -> None:
-    table = parse_table(Path(sys.argv[1]).read_text(encoding="utf-8")).rows
-    usable = [
-        row
-        for row in table
-        if isinstance(row, GenerationRow)
-        and row.quality in ("A", "B")
-        and row.engine in ENGINES
-        and row.decode_step_seconds is not None
-    ]
-    found = [basis for row in usable if (basis := basis_of(row)) is not None]
-    inside: dict[RolloutEngine, Rows] = {}
-    drafting: dict[RolloutEngine, Rows] = {}
-    in_four_bits: dict[RolloutEngine, Rows] = {}
-    for name in ENGINES:
-        own = [one for one in found if one.row.engine == name]
-        in_four_bits[name] = Rows([one for one in own if is_low(one)])
-        own = [one for one in own if not is_low(one)]
-        inside[name] = Rows([one for one in own if not may_draft(one.row)])
-        drafting[name] = Rows([one for one in own if may_draft(one.row)])
-    values, shared = fit(inside, None)
-    fitted: list[float] = []
-    everything: list[float] = []
-    low: list[float] = []
-    print(f"{SHARED} {shared * 1e6:.1f} µs")
-    for name, rows in inside.items():
-        print(name, dict(zip(BOUNDS, (f"{value:.3g}" for value in values[name]), strict=True)))
-        constants_of = np.append(values[name], shared)
-        errors = rows.errors(constants_of)
-        fitted += list(errors)
-        tell(f"  fitted: {name}", errors)
-        if drafting[name].all:
-            tell("  unseen: may have drafted", drafting[name].errors(constants_of))
-        if in_four_bits[name].all:
-            errors = in_four_bits[name].errors(constants_of)
-            low += list(errors)
-            tell("  unseen: 4-bit weights", errors)
-        without = left_out(rows, name, shared)
-        everything += without
-        tell(f"  left out: {name}", without)
-    tell("fitted: all", fitted)
-    tell("left out: all", everything)
-    tell("unseen: 4-bit weights, all", low)
+    done = fit(usable_rows(sys.argv[1]))
+    hierarchical.tell_constants(done.problem, done.found, done.free, shipped())
+    inside, outside = done.inside, done.outside
+    tell_parts("as shipped", inside, inside.errors(shipped()))
+    tell_parts("fitted", inside, inside.errors(done.found.values))
+    for name, groups in schemes_of([one.row for one in inside.all]).items():
+        tell_parts(f"left out: {name}", inside, done.left_out(groups))
+    tell_parts("of no fit, as shipped", outside, outside.errors(shipped()))
+    tell_parts("of no fit, fitted", outside, outside.errors(done.found.values))
 
 
 if __name__ == "__main__":

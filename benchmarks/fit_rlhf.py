@@ -3,24 +3,23 @@
     python -m benchmarks.fit_rlhf RLHF.csv
 
 The table is one of `automap validate`; rows of quality A and B whose iteration is predicted and
-whose framework planner/validation/rl_systems.py knows count. Two constants per framework: the
-least time of a layer with experts (planner/cost/stacks.py), and the seconds of an iteration around
-its calls, which are tried on parts priced once per value of the first. The rate at which training
+whose framework planner/validation/rl_systems.py knows count. Two constants per framework, with
+priors and no bounds (`benchmarks.hierarchical`): the least time of a layer with experts
+(planner/cost/stacks.py), priced on a grid and read between its points, and the seconds of an
+iteration around its calls. The rate at which training
 state goes to the host and back is chosen, not fitted: beside the seconds around the calls, the
 rows do not tell it. Where a table states the seconds of the stages, but no lengths, one constant is
-fitted to their shares: what the driver takes to hand a stage its batch, per padded token. Least
-mean |log(predicted ÷ measured)|. Printed:
-
-- fitted: errors on the rows of the fit;
-- left out: errors on each model on a GPU type (shares: each number of GPUs) when its rows had no
-  part in the fit.
+fitted to their shares: what the driver takes to hand a stage its batch, per padded token. Printed:
+prior, posterior and rows behind each constant, errors on the rows of the fit, and on every row when
+its model on all its GPUs, its model on that GPU type, or all mixtures or dense models, had no part
+in it (shares: each number of GPUs).
 """
 
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +33,17 @@ from automap.planner.validation.rl_systems import SYSTEMS, RlSystem, system_of
 from automap.planner.validation.rlhf import SHARES, predict_rlhf
 from automap.planner.validation.rows import RlhfRow
 from automap.planner.validation.table import parse_table
+from automap.planner.validation.validate import subset_of
+from benchmarks import hierarchical
+from benchmarks.hierarchical import Prior, Problem, tell
 
-LAYER_SECONDS = np.round(np.arange(2.0, 5.01, 0.2), 1) * 1e-3
-AROUND_SECONDS = np.arange(0.0, 31.0, 1.0)
+LAYER_SECONDS = np.geomspace(0.5e-3, 10e-3, 14)
+PRIORS = (
+    # Two hundred launches of 5 to 10 µs, and waiting for the dispatch.
+    Prior("expert_layer_seconds", 2e-3, math.log(2.5)),
+    # Rewards, advantages, packing and handing out of a few thousand sequences.
+    Prior("iteration_seconds", 8.0, math.log(2.5)),
+)
 HANDOVER_SECONDS = np.arange(0.0, 226.0, 25.0) * 1e-9
 AROUND = "around_seconds"
 
@@ -48,16 +55,21 @@ class Basis:
     calls: FloatArray
     """[value of the layer's time, row]"""
     measured: FloatArray
-    groups: tuple[tuple[str, str], ...]
+    rows: tuple[RlhfRow, ...]
 
-    def logs(self, layer: int, around: float) -> FloatArray:
-        """ln(predicted ÷ measured) of each row."""
-        return np.log((self.calls[layer] + around) / self.measured)
+    def errors(self, values: FloatArray) -> FloatArray:
+        """[row] ln(predicted ÷ measured)."""
+        layer, around = values
+        grid = np.log(LAYER_SECONDS)
+        calls = [np.interp(np.log(layer), grid, one) for one in self.calls.T]
+        return np.asarray(np.log((np.array(calls) + around) / self.measured))
 
-    def best(self, kept: FloatArray) -> tuple[int, float]:
-        """The constants with the least mean error on the rows kept [row, true or false]."""
-        tried = product(range(len(LAYER_SECONDS)), AROUND_SECONDS)
-        return min(tried, key=lambda one: float(np.abs(self.logs(*one)[kept]).mean()))
+    def schemes(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "model": tuple(row.model for row in self.rows),
+            "model on a GPU type": tuple(f"{row.model} {row.gpu_type}" for row in self.rows),
+            "dense or mixture": tuple(subset_of(row) for row in self.rows),
+        }
 
 
 @contextmanager
@@ -93,7 +105,7 @@ def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
     return Basis(
         np.array(calls, dtype=np.float64),
         np.array([row.iteration_seconds for row in own], dtype=np.float64),
-        tuple((row.model, row.gpu_type) for row in own),
+        tuple(own),
     )
 
 
@@ -131,31 +143,22 @@ def fit_shares(system: RlSystem, rows: Iterable[RlhfRow]) -> None:
     logs = np.array(found)  # [constant, row, stage]
     best = int(np.abs(logs).mean(axis=(1, 2)).argmin())
     print(f"{system.name}: hand-over of a padded token {HANDOVER_SECONDS[best] * 1e9:.0f} ns")
-    tell("  shares of stages, fitted", logs[best].ravel())
+    tell("  shares of stages, fitted", logs[best].ravel(), ["all"] * logs[best].size)
     rest = [np.delete(logs, place, axis=1) for place in range(len(own))]
     chosen = [int(np.abs(one).mean(axis=(1, 2)).argmin()) for one in rest if one.size]
     left = [logs[one, place] for place, one in enumerate(chosen)]
     if left:
-        tell("  shares of stages, left out", np.concatenate(left))
+        found_left = np.concatenate(left)
+        tell("  shares of stages, left out", found_left, ["all"] * len(found_left))
 
 
-def left_out(basis: Basis) -> FloatArray:
-    """Errors of all rows, each with constants fitted without its model on its GPU."""
-    found = np.zeros(len(basis.groups))
-    for group in sorted(set(basis.groups)):
-        own = np.array([one == group for one in basis.groups])
-        values = basis.best(~own)
-        found[own] = basis.logs(*values)[own]
-        tell(f"    without {group[0]} on {group[1]}", found[own])
-    return found
-
-
-def tell(name: str, logs: FloatArray) -> None:
-    relative = np.exp(logs) - 1.0
-    print(
-        f"{name:52s} {len(relative):4d} rows  median {np.median(np.abs(relative)):6.1%}  "
-        f"mean {np.mean(np.abs(relative)):6.1%}  bias {np.mean(relative):+7.1%}"
-    )
+def problem_of(basis: Basis) -> tuple[Problem, tuple[int, ...]]:
+    """The problem of a framework's iterations, and which constants stay free."""
+    groups = basis.schemes()["model on a GPU type"]
+    slopes = hierarchical.numerical_slopes(basis.errors)
+    problem = Problem(PRIORS, basis.errors, slopes, groups)
+    schemes = {name: groups for name, groups in basis.schemes().items() if name == "model"}
+    return problem, hierarchical.choose(problem, schemes)
 
 
 def main() -> None:
@@ -166,13 +169,16 @@ def main() -> None:
         basis = basis_of(system, rows)
         if basis is None:
             continue
-        layer, around = values = basis.best(np.ones(len(basis.measured), dtype=bool))
-        print(
-            f"{system.name}: a layer with experts {LAYER_SECONDS[layer] * 1e3:.1f} ms, around the "
-            f"calls {around:.0f} s"
-        )
-        tell("  fitted", basis.logs(*values))
-        tell("  left out", left_out(basis))
+        problem, free = problem_of(basis)
+        found = hierarchical.solve(problem, np.ones(len(basis.rows)), free)
+        stack = STACKS[framework_of(basis.rows[0].source).training_stack]
+        now = np.array([stack.expert_layer_seconds, system.iteration_seconds])
+        hierarchical.tell_constants(problem, found, free, now)
+        models = basis.schemes()["model"]
+        tell("  as shipped", problem.errors(now), models)
+        tell("  fitted", problem.errors(found.values), models)
+        for name, groups in basis.schemes().items():
+            tell(f"  left out: {name}", hierarchical.left_out(problem, groups, free), models)
 
 
 if __name__ == "__main__":

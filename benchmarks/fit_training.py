@@ -2,28 +2,22 @@
 
     python -m benchmarks.fit_training TRAINING.csv
 
-The table is one of `automap validate`; rows of quality A and B count. Two
-fits, one after the other:
+The table is one of `automap validate`; rows of quality A and B count that contradict neither
+physics nor one another. One fit of all steps (`benchmarks.hierarchical`): three constants per
+software stack (planner/cost/stacks.py), those of the GPU generations
+(planner/cost/gpu_generations.py), and the host's time per expert operand.
 
-1. Dense 16-bit rows on Ampere and Hopper: up to three constants per software stack
-   (planner/cost/stacks.py), and of the generations (planner/cost/gpu_generations.py) the sustained
-   share of both and Hopper's attention.
-2. Rows in 8 bits, of mixtures of experts, and on Blackwell, with those constants held: the other
-   constants of the generations, and the host's time per expert operand.
-
-Least mean |log(predicted ÷ measured)|, each source with the square root of its rows as weight. A
-step is nearly a sum of parts that one constant each scales, so what is minimised is its
-linearisation, renewed until it stays. Printed, from predictions in full:
-
-- fitted: errors on the rows of the fits, and on Volta, of which they saw none;
-- left out: errors on every row when its group had no part in the fit, which starts from neutral
-  values each time. A group is a source; where a stack has one source, a model on a GPU type; a
-  stack with one group alone has no such errors.
+A step is nearly a sum of parts that one constant each scales, so what is minimised is its
+linearisation, renewed where the first fit ends; errors left out are its, the others are of
+predictions in full. Printed: prior,
+posterior and rows behind every constant, errors on the rows of the fit, and on every row when its
+group had no part in it. Groups are, each by itself: projects; GPU generations within a stack;
+models on all their GPUs; dense or mixture within a stack; and the newest year by the older ones.
 """
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,38 +30,48 @@ from automap.planner.cost.stacks import STACKS
 from automap.planner.layout import FloatArray
 from automap.planner.spec import TrainingStack
 from automap.planner.validation.frameworks import framework_of
+from automap.planner.validation.groups import project_of
+from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import TrainingRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.training import predict_training
 from automap.planner.validation.validate import subset_of
+from benchmarks import hierarchical
+from benchmarks.hierarchical import Posterior, Prior, Problem, tell
 
-BOUNDS = {
-    "attention_share": (0.3, 2.5),
-    "elementwise_passes": (0.7, 5.0),
-    "collective_slowdown": (0.5, 2.0),
-    "sustained_share": (0.75, 1.25),
-    "eight_bit_gain": (0.8, 1.4),
-    "EXPERT_OPERAND_HOST_SECONDS": (5e-6, 300e-6),
-}
-"""Between what physics allows: a product is hardly faster than the measured one, fused elementwise
-kernels move each byte once, five times is every kernel on its own."""
-STACK_BOUNDS = {"attention_share": (0.3, 1.0)}
-"""No training software has a faster attention than the engines whose kernels the tables hold."""
-HELD = frozenset({("megatron-2021", "collective_slowdown")})
-"""Of a stack and not fitted. Its two sources would have 0.9 and 1.3, and each one's value makes the
-other's errors worse than 1, collectives as they are in isolation, does."""
-NEUTRAL = {"EXPERT_OPERAND_HOST_SECONDS": 50e-6}
-"""Where a fit starts that must not remember; 1 unless named."""
 SECONDS_GROW_WITH = ("elementwise_passes", "collective_slowdown", "EXPERT_OPERAND_HOST_SECONDS")
 """Seconds are proportional to these, and inversely to the others."""
-PER_STACK = ("attention_share", "elementwise_passes", "collective_slowdown")
-DIFFERENCE = 1.05
-STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, 1.25)
-SWEEPS = 100
-HOPELESS = 0.5
-KINK = 0.01
-ROUNDS = 4
+KERNEL, PASSES, COLLECTIVES, HOST = 0.15, math.log(1.3), math.log(1.25), math.log(2.5)
+"""Widths of priors: a kernel's rate, passes over memory, collectives, microseconds of a host."""
+CLOCKS = 0.05
+"""Width of what clocks lose under load."""
+STACK_PRIORS: dict[TrainingStack, tuple[float, float]] = {
+    # cuDNN's and FlashAttention-3's kernels, nearly those of the tables.
+    "megatron-core": (0.9, 1.0),
+    # FlashAttention-2 (arXiv:2307.08691): backward at 0.8 of the forward's share of the peak.
+    "fsdp": (0.7, 1.0),
+    # Triton's kernels take 1.3 to 1.5 times as long as FlashAttention-2's (same paper).
+    "fsdp-eager": (0.5, 1.0),
+    # Products and the traffic of scores, by fused softmax kernels.
+    "megatron-2021": (0.8, 1.4),
+    "megatron-deepspeed": (0.8, 1.4),
+}
+"""Stack → attention's share, and passes of its elementwise kernels: fused, or one by one."""
+GENERATION_PRIORS = (
+    (("volta", "ampere", "ada", "none", "hopper"), "sustained_share", 0.94, CLOCKS),
+    # arXiv:2407.08608: FlashAttention-2 reaches 35 % of an H100's peak, kernels made for it 75 %.
+    (("hopper",), "attention_share", 0.7, KERNEL),
+    (("hopper",), "eight_bit_gain", 1.1, KERNEL),
+    (("blackwell",), "sustained_share", 0.94, CLOCKS),
+    (("blackwell",), "attention_share", 0.85, KERNEL),
+    # A tenth to a sixth more power than Blackwell's, and twice the exponentials.
+    (("blackwell-ultra",), "sustained_share", 1.06, 0.1),
+    (("blackwell-ultra",), "attention_share", 1.1, KERNEL),
+)
+STEP = 1.05
+ROUNDS = 2
+LEAST_RATIO = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Constant:
 
     owners: tuple[str, ...]
     name: str
+    prior: Prior
 
     def get(self) -> float:
         return float(getattr(_owner(self.owners[0]), self.name))
@@ -89,17 +94,9 @@ class Constant:
             else:
                 setattr(constants, self.name, value)
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return (STACK_BOUNDS if self.owners[0] in STACKS else {}).get(self.name, BOUNDS[self.name])
-
     def unit(self, value: float) -> float:
         """What seconds are proportional to."""
         return value if self.name in SECONDS_GROW_WITH else 1.0 / value
-
-    @property
-    def neutral(self) -> float:
-        return NEUTRAL.get(self.name, 1.0)
 
     def concerns(self, row: TrainingRow) -> bool:
         own = (stack_name(row), generation(row), "constants")
@@ -110,20 +107,23 @@ def _owner(name: str) -> object:
     return STACKS.get(name) or GENERATIONS.get(name) or constants  # type: ignore[call-overload]
 
 
-FIRST = (
-    Constant(("volta", "ampere", "ada", "none", "hopper"), "sustained_share"),
-    Constant(("hopper",), "attention_share"),
-)
-"""Beside those of `PER_STACK`, of the stacks that have rows."""
-SECOND = (
-    Constant(("hopper",), "eight_bit_gain"),
-    *(
-        Constant((name,), share)
-        for name in ("blackwell", "blackwell-ultra")
-        for share in ("sustained_share", "attention_share")
-    ),
-    Constant(("constants",), "EXPERT_OPERAND_HOST_SECONDS"),
-)
+def all_constants() -> tuple[Constant, ...]:
+    """Those of stacks share a level per name, so a stack with few rows has what the others have."""
+    found = []
+    for stack, (attention, passes) in STACK_PRIORS.items():
+        for name, value, width in (
+            ("attention_share", attention, KERNEL),
+            ("elementwise_passes", passes, PASSES),
+            ("collective_slowdown", 1.0, COLLECTIVES),
+        ):
+            # Half of what is not known of a constant is not known of all stacks.
+            part = width / 2**0.5
+            prior = Prior(f"{stack} {name}", value, part, name, part)
+            found.append(Constant((stack,), name, prior))
+    for owners, name, value, width in GENERATION_PRIORS:
+        found.append(Constant(owners, name, Prior(f"{owners[-1]} {name}", value, width)))
+    host = Prior("EXPERT_OPERAND_HOST_SECONDS", 50e-6, HOST)
+    return (*found, Constant(("constants",), host.name, host))
 
 
 def stack_name(row: TrainingRow) -> TrainingStack:
@@ -146,7 +146,7 @@ def log_ratio(row: TrainingRow) -> float | None:
 
 
 def ratios(rows: Iterable[TrainingRow]) -> FloatArray:
-    return np.array([ratio for row in rows if (ratio := log_ratio(row)) is not None])
+    return np.array([log_ratio(row) or 0.0 for row in rows])
 
 
 @dataclass(frozen=True)
@@ -160,189 +160,133 @@ class Linearised:
     """[row]"""
     slope: FloatArray
     """[row, constant]: of the ratio by the unit."""
-    weights: FloatArray
 
     @classmethod
-    def of(cls, rows: list[TrainingRow], numbers: tuple[Constant, ...]) -> "Linearised":
-        counts = {row.source: sum(other.source == row.source for other in rows) for row in rows}
-        weights = np.array([counts[row.source] ** -0.5 for row in rows])
+    def of(cls, rows: Sequence[TrainingRow], numbers: tuple[Constant, ...]) -> "Linearised":
         base = np.exp(ratios(rows))
         slope = np.zeros((len(rows), len(numbers)))
         for place, number in enumerate(numbers):
             own = [i for i, row in enumerate(rows) if number.concerns(row)]
             value = number.get()
-            number.put(value * DIFFERENCE)
+            number.put(value * STEP)
             there = np.exp(ratios(rows[i] for i in own))
             number.put(value)
-            moved = number.unit(value * DIFFERENCE) - number.unit(value)
+            moved = number.unit(value * STEP) - number.unit(value)
             slope[own, place] = (there - base[own]) / moved
         around = np.array([number.unit(number.get()) for number in numbers])
-        return cls(numbers, around, base, slope, weights / weights.sum())
+        return cls(numbers, around, base, slope)
 
-    def loss(self, values: list[float], kept: FloatArray) -> float:
-        """Weighted mean |log ratio| of the rows kept [row, 0 or 1], rounded at its kink.
+    def errors(self, values: FloatArray) -> FloatArray:
+        return np.log(np.maximum(self._ratios(self._units(values)), LEAST_RATIO))
 
-        What is further off than `HOPELESS` has another cause, and pulls no constant.
-        """
-        units = np.array([n.unit(v) for n, v in zip(self.numbers, values, strict=True)])
-        ratio = np.maximum(self.ratio + self.slope @ (units - self.around), 0.05)
-        weights = self.weights * kept
-        errors = np.minimum(np.hypot(np.log(ratio), KINK), HOPELESS)
-        return float(weights @ errors / weights.sum())
+    def slopes(self, values: FloatArray) -> FloatArray:
+        units = self._units(values)
+        signs = [1.0 if n.name in SECONDS_GROW_WITH else -1.0 for n in self.numbers]
+        ratio = np.maximum(self._ratios(units), LEAST_RATIO)
+        return np.asarray(self.slope * (units * signs) / ratio[:, None])
 
-    def best(self, start: list[float], kept: FloatArray, free: Iterable[int]) -> list[float]:
-        """Coordinate descent on the free constants within their bounds."""
-        values, least, places = list(start), self.loss(start, kept), list(free)
-        for _ in range(SWEEPS):
-            before = least
-            for place, step in ((p, s) for p in places for s in STEPS):
-                low, high = self.numbers[place].bounds
-                trial = list(values)
-                trial[place] = min(max(values[place] * step, low), high)
-                if (loss := self.loss(trial, kept)) < least - 1e-7:
-                    values, least = trial, loss
-            if before - least < 1e-6:
-                break
-        return values
+    def _units(self, values: FloatArray) -> FloatArray:
+        return np.array([n.unit(v) for n, v in zip(self.numbers, values, strict=True)])
+
+    def _ratios(self, units: FloatArray) -> FloatArray:
+        return np.asarray(self.ratio + self.slope @ (units - self.around))
 
 
-def fit(rows: list[TrainingRow], numbers: tuple[Constant, ...]) -> Linearised:
-    """Leave the constants at the best found; the linearisation there."""
-    everything = range(len(numbers))
-    best, least = [number.get() for number in numbers], math.inf
-    for _ in range(ROUNDS):
-        found = Linearised.of(rows, numbers)
-        now = [number.get() for number in numbers]
-        reached = found.loss(now, np.ones(len(rows)))
-        if reached > least - 1e-5:
-            break
-        best, least = now, reached
-        put(numbers, found.best(now, np.ones(len(rows)), everything))
-    put(numbers, best)
-    return Linearised.of(rows, numbers)
+@dataclass(frozen=True)
+class Fit:
+    """The rows with all that was found of them."""
+
+    rows: tuple[TrainingRow, ...]
+    numbers: tuple[Constant, ...]
+    free: tuple[int, ...]
+    problem: Problem
+    found: Posterior
+
+    def priced(self, values: FloatArray) -> FloatArray:
+        """Errors of the rows priced in full with these constants."""
+        before = [number.get() for number in self.numbers]
+        put(self.numbers, values)
+        errors = ratios(self.rows)
+        put(self.numbers, before)
+        return errors
+
+    def left_out(self, groups: Sequence[str]) -> FloatArray:
+        return hierarchical.left_out(self.problem, groups, self.free)
+
+
+def without_priors(problem: Problem) -> Problem:
+    """The same rows with priors too wide to matter."""
+    priors = tuple(replace(p, width=10.0 * p.width, level_width=0.0) for p in problem.priors)
+    return replace(problem, priors=priors)
 
 
 def put(numbers: Iterable[Constant], values: Iterable[float]) -> None:
     for number, value in zip(numbers, values, strict=True):
-        number.put(value)
+        number.put(float(value))
 
 
-def left_out(
-    rows: list[TrainingRow], found: Linearised, stack: TrainingStack | None = None
-) -> dict[str, float]:
-    """Errors of the rows (of a stack) by id, each predicted from a fit without its group."""
-    own = [row for row in rows if stack in (None, stack_name(row))]
-    sources = {name: {row.source for row in own if stack_name(row) == name} for name in STACKS}
-
-    def group(row: TrainingRow) -> object:
-        several = len(sources[stack_name(row)]) > 1
-        return row.source if several else (row.source, row.model, row.gpu_type)
-
-    fitted, errors = [number.get() for number in found.numbers], dict[str, float]()
-    free = [i for i, number in enumerate(found.numbers) if stack is None or stack in number.owners]
-    groups = sorted({group(row) for row in own}, key=str)
-    for one in groups if len(groups) > 1 else ():
-        # From the fitted constants, those that the rest leaves open would remember the group.
-        start = [n.neutral if i in free else v for i, (n, v) in enumerate(_pairs(found, fitted))]
-        kept = np.array([float(row in own and group(row) != one) for row in rows])
-        put(found.numbers, found.best(start, kept, free))
-        left = [row for row in own if group(row) == one]
-        errors |= dict(zip((row.row_id for row in left), ratios(left), strict=True))
-        put(found.numbers, fitted)
-    return errors
+def usable_rows(path: str) -> tuple[TrainingRow, ...]:
+    every = parse_table(Path(path).read_text(encoding="utf-8")).rows
+    good = sound_rows([row for row in every if row.quality in ("A", "B")])
+    return tuple(row for row in good if isinstance(row, TrainingRow) and log_ratio(row) is not None)
 
 
-def _pairs(found: Linearised, values: list[float]) -> list[tuple[Constant, float]]:
-    return list(zip(found.numbers, values, strict=True))
+def schemes_of(rows: Sequence[TrainingRow]) -> dict[str, list[str]]:
+    """Ways to leave rows out together, each with the rows' groups."""
+    newest = max(row.year or 0 for row in rows)
+    return {
+        "project": [project_of(row) for row in rows],
+        "GPU generation within a stack": [f"{stack_name(r)} {generation(r)}" for r in rows],
+        "model": [row.model for row in rows],
+        "dense or mixture within a stack": [
+            f"{stack_name(r)} {subset_of(r).split(',')[0]}" for r in rows
+        ],
+        "newest year": [
+            "newest" if row.year == newest else f"older {project_of(row)}" for row in rows
+        ],
+    }
 
 
-def tell(name: str, errors: Iterable[float]) -> None:
-    relative = np.exp(np.array(list(errors))) - 1.0
-    if not len(relative):
-        return
-    print(
-        f"{name:52s} {len(relative):4d} rows  median {np.median(np.abs(relative)):6.1%}  "
-        f"mean {np.mean(np.abs(relative)):6.1%}  bias {np.mean(relative):+7.1%}",
-        flush=True,
-    )
+CHOSEN_BY = ("project", "GPU generation within a stack", "model")
 
 
-def compare(name: str, rows: list[TrainingRow], apart: dict[str, float]) -> None:
-    """Errors of rows of the fit beside those of a fit without their group."""
-    inside, outside = ratios(rows), np.array([apart[row.row_id] for row in rows if apart])
-    tell(f"{name}, fitted", inside)
-    tell(f"{name}, left out", outside)
-    if len(outside):
-        shares = (np.mean(np.abs(np.expm1(errors))) for errors in (outside, inside))
-        print(f"{name}, left out ÷ fitted, of the means: {next(shares) / next(shares):.2f}")
-
-
-def tell_constants(numbers: Iterable[Constant]) -> None:
-    for number in numbers:
-        print(f"  {', '.join(number.owners):40s} {number.name:28s} {number.get():.3g}")
-
-
-def dense_16_bit(rows: list[TrainingRow]) -> None:
-    """The first fit: the stacks."""
-
-    def of(test: Callable[[str], bool]) -> list[TrainingRow]:
-        return [row for row in rows if subset_of(row) == "dense, 16-bit" and test(generation(row))]
-
-    inside = of(("ampere", "hopper").__contains__)
-    tell("dense, 16-bit, as shipped", ratios(inside))
-    present = {stack_name(row) for row in inside}
-    stacks = [stack for stack in STACKS if stack in present]
-    pairs = ((stack, name) for stack in stacks for name in PER_STACK)
-    own = (Constant((stack,), name) for stack, name in pairs if (stack, name) not in HELD)
-    found = fit(inside, (*own, *FIRST))
-    tell_constants(found.numbers)
-    tell("dense, 16-bit, fitted", ratios(inside))
-    tell("unseen generation: volta", ratios(of("volta".__eq__)))
-    for stack in stacks:
-        compare(
-            stack,
-            [row for row in inside if stack_name(row) == stack],
-            left_out(inside, found, stack),
-        )
-    compare("all stacks", inside, left_out(inside, found))
-
-
-def eight_bit_and_experts(rows: list[TrainingRow]) -> None:
-    """The second fit: the generations and the experts' host time."""
-    inside = [
-        row
-        for row in rows
-        if subset_of(row) != "dense, 16-bit" or generation(row).startswith("blackwell")
-    ]
-    tell("8-bit, experts and Blackwell, as shipped", ratios(inside))
-    found = fit(inside, SECOND)
-    tell_constants(SECOND)
-    apart = left_out(inside, found)
-    for name, test in PARTS.items():
-        own = [row for row in inside if test(row)]
-        compare(name, own, apart)
-
-
-PARTS: dict[str, Callable[[TrainingRow], bool]] = {
-    "8-bit or experts": lambda row: subset_of(row) != "dense, 16-bit",
-    "dense, 16-bit, Blackwell": lambda row: subset_of(row) == "dense, 16-bit",
-    "dense, 8-bit, Hopper": lambda row: not row.num_experts and generation(row) == "hopper",
-    "dense, 8-bit, Blackwell": lambda row: (
-        subset_of(row) == "dense, 8-bit" and generation(row).startswith("blackwell")
-    ),
-    "experts, 16-bit": lambda row: subset_of(row) == "experts, 16-bit",
-    "experts, 8-bit": lambda row: subset_of(row) == "experts, 8-bit",
-}
+def fit(rows: tuple[TrainingRow, ...]) -> Fit:
+    """The constants at the maximum; leaves the shipped ones as they were."""
+    numbers = all_constants()
+    shipped = [number.get() for number in numbers]
+    priors, schemes = tuple(n.prior for n in numbers), schemes_of(rows)
+    free: tuple[int, ...] = ()
+    for turn in range(ROUNDS):
+        near = Linearised.of(rows, numbers)
+        problem = Problem(priors, near.errors, near.slopes, tuple(schemes["project"]))
+        if turn == 0:
+            free = hierarchical.choose(problem, {name: schemes[name] for name in CHOSEN_BY})
+        found = hierarchical.solve(problem, np.ones(len(rows)), free)
+        put(numbers, found.values)
+    put(numbers, shipped)
+    return Fit(rows, numbers, free, problem, found)
 
 
 def main() -> None:
-    rows = [
-        row
-        for row in parse_table(Path(sys.argv[1]).read_text(encoding="utf-8")).rows
-        if isinstance(row, TrainingRow) and row.quality in ("A", "B") and log_ratio(row) is not None
-    ]
-    dense_16_bit(rows)
-    eight_bit_and_experts(rows)
+    rows = usable_rows(sys.argv[1])
+    done = fit(rows)
+    hierarchical.tell_constants(
+        done.problem, done.found, done.free, [number.get() for number in done.numbers]
+    )
+    subsets = np.array([subset_of(row) for row in rows])
+    projects = np.array(done.problem.groups)
+    errors = {"as shipped": ratios(rows), "fitted": done.priced(done.found.values)}
+    errors["priors alone"] = done.priced(np.exp(done.problem.centre))
+    errors["without priors, left out: project"] = hierarchical.left_out(
+        without_priors(done.problem), schemes_of(rows)["project"], range(len(done.numbers))
+    )
+    for name, groups in schemes_of(rows).items():
+        errors[f"left out: {name}"] = done.left_out(groups)
+    for subset in sorted(set(subsets)):
+        own = subsets == subset
+        print(subset)
+        for name, found in errors.items():
+            tell(f"  {name}", found[own], projects[own])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ from math import erfc, expm1, hypot, inf, isclose, log, sqrt
 from automap.planner.check.prices import Prices, engine_of, row_of
 from automap.planner.check.subject import Subject, agrees
 from automap.planner.check.time import Schedule, least_period
-from automap.planner.cost.intervals import NORMAL_SIGMAS
+from automap.planner.cost.intervals import NORMAL_SIGMAS, SEEN
 from automap.planner.cost.pricing import Pricing
 from automap.planner.plan.types import CallPlan, Interval
+from automap.planner.spec import WorkloadSpec
 
 
 def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Iterator[str]:
@@ -58,11 +59,23 @@ class _Rules:
         if pool.gpu.generation in ("cdna3", "cdna4"):
             return "calls on GPUs without tables"
         mixture = "experts" if model.architecture.num_experts else "dense"
+        workload = self.pricing.workload
         if call.kind == "generate":
-            four_bits = self.pricing.workload.rollout_precision in ("int4", "nvfp4", "mxfp4")
-            return f"generation, {mixture}" + (", 4-bit" if four_bits else "")
-        low = model.trainable and self.pricing.workload.training_precision == "fp8"
-        return f"training, {mixture}, {8 if low else 16}-bit"
+            four_bits = workload.rollout_precision in ("int4", "nvfp4", "mxfp4")
+            name, software = f"generation, {mixture}", str(workload.rollout_engine)
+            name += ", 4-bit" if four_bits else ""
+        else:
+            low = model.trainable and workload.training_precision == "fp8"
+            name, software = f"training, {mixture}, {8 if low else 16}-bit", _stack(workload)
+        measured = SEEN.get(software, frozenset())
+        if f"{pool.gpu.generation}, {mixture}" in measured or not self._tells_unseen:
+            return name
+        return f"{name}, unseen"
+
+    @property
+    def _tells_unseen(self) -> bool:
+        """Whether the plan's version had kinds for software that nobody measured there."""
+        return any(kind.endswith(", unseen") for kind in self.subject.plan.provenance.spreads)
 
     def kinds(self) -> set[str]:
         """All kinds of quantity that the plan's intervals are made of."""
@@ -111,6 +124,10 @@ class _Rules:
             self.subject.calls[call.id], pool, engine_of(call), kv_cache_bytes=row_of(cache or 0)
         )
         return float(found[0])
+
+
+def _stack(workload: WorkloadSpec) -> str:
+    return workload.training_stack or "megatron-core"
 
 
 def _out_of_memory(subject: Subject, rules: _Rules) -> Iterator[str]:

@@ -84,7 +84,7 @@ ENGINE_ELEMENTWISE_PASSES = 2.4
 """Traffic of a layer's small kernels over that of moving each operand once: with few rows they
 reach less of the memory's bandwidth, and quantisation reads its operand once more. Chosen, not
 fitted: `benchmarks.fit_generation` holds it where it is."""
-ENGINE_EXPERT_LAYER_SECONDS = 41e-6
+ENGINE_EXPERT_LAYER_SECONDS = 44e-6
 """What a layer with experts adds to the engine's layer_seconds: router, top-k, sorting rows by
 expert, gathering them and summing up. One value for all engines, fitted together with those of
 planner/cost/rollout_engines.py by `python -m benchmarks.fit_generation TABLE.csv`."""

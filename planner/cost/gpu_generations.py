@@ -2,7 +2,8 @@
 
 The tables time one kernel at a time, with an inference engine's kernels. Training differs by
 generation: power and heat pull clocks down, and its attention kernels are others. Constants
-fitted with `python -m benchmarks.fit_training TABLE.csv`; docs/concepts/accuracy.md has the errors.
+are priors, which fits with runs left out did not improve (`python -m benchmarks.fit_training
+TABLE.csv`); docs/concepts/accuracy.md has the errors.
 """
 
 from dataclasses import dataclass
@@ -32,12 +33,12 @@ GENERATIONS: dict[str, Generation] = {
     # (arXiv:2407.08608) measure FlashAttention-2 at 35 % of an H100's peak, and kernels made for
     # it 1.5 to 2 times as fast.
     # In 8 bits training's forward sums in the tensor cores' own precision, which engines avoid.
-    "hopper": Generation(eight_bit_gain=1.18, attention_share=0.68),
+    "hopper": Generation(eight_bit_gain=1.1, attention_share=0.7),
     # Training's attention there is cuDNN's, made for the generation.
-    "blackwell": Generation(sustained_share=0.92, attention_share=0.85),
+    "blackwell": Generation(attention_share=0.85),
     # Tables of its own are missing: Blackwell's efficiency is carried over, on a tenth to a sixth
     # more power (B300 1,100 W for 1,000, GB300 1,400 W for 1,200) and twice the exponentials.
-    "blackwell-ultra": Generation(sustained_share=1.13, attention_share=1.12),
+    "blackwell-ultra": Generation(sustained_share=1.06, attention_share=1.1),
     # No table is of an AMD GPU: the H200's efficiency stands in for it. A public comparison
     # measured bf16 products at 620 TFLOP/s on an MI300X and at 720 on an H100 and H200, 47 % and
     # 73 % of their peaks (SemiAnalysis, "MI300X vs H100 vs H200", 22 December 2024); CDNA 4 is

@@ -1,11 +1,14 @@
 """How far measured values lie from estimates: one spread per kind of quantity.
 
-An interval of 80 % goes from estimate ÷ e^spread to estimate × e^spread. The spreads are fitted by
-`python -m benchmarks.fit_intervals TABLE...` on published measurements: a spread is the
-|ln(measured ÷ predicted)| that four fifths of the rows of its kind do not exceed, each source (or
-model on a GPU type) with the square root of its rows as weight.
+An interval of 80 % goes from estimate ÷ e^spread to estimate × e^spread. The spreads are those of
+runs that had no part in any fit (`python -m benchmarks.fit_intervals TABLE...`): each group of
+runs, mostly a project, is predicted by constants fitted to the others, and a spread is the
+|ln(measured ÷ predicted)| that four fifths of the rows of a group, on average over the groups, do
+not exceed. Software on a GPU generation, or with a kind of model, of which nobody measured it has a
+wider one, of runs whose whole generation or kind had no part.
 """
 
+from collections.abc import Mapping
 from math import erfc, exp, log, sqrt
 from statistics import NormalDist
 from typing import Literal
@@ -26,6 +29,14 @@ Kind = Literal[
     "memory",
     "transfer in a node",
     "transfer across nodes",
+    "training, dense, 16-bit, unseen",
+    "training, dense, 8-bit, unseen",
+    "training, experts, 16-bit, unseen",
+    "training, experts, 8-bit, unseen",
+    "generation, dense, unseen",
+    "generation, experts, unseen",
+    "generation, dense, 4-bit, unseen",
+    "generation, experts, 4-bit, unseen",
 ]
 
 COVERAGE = 0.8
@@ -34,41 +45,97 @@ NORMAL_SIGMAS = 1.2816
 """Standard deviations to either side of the mean that hold COVERAGE of a normal distribution."""
 
 SPREADS: dict[Kind, float] = {
-    "training, dense, 16-bit": 0.07,
-    "training, dense, 8-bit": 0.11,
-    "training, experts, 16-bit": 0.62,
-    "training, experts, 8-bit": 0.12,
-    "generation, dense": 0.1,
-    "generation, experts": 0.34,
-    "generation, dense, 4-bit": 0.24,
-    "generation, experts, 4-bit": 0.43,
+    "training, dense, 16-bit": 0.2,
+    "training, dense, 8-bit": 0.16,
+    "training, experts, 16-bit": 1.04,
+    "training, experts, 8-bit": 0.14,
+    "generation, dense": 0.14,
+    "generation, experts": 0.5,
+    "generation, dense, 4-bit": 0.26,
+    "generation, experts, 4-bit": 1.12,
     "calls on GPUs without tables": 0.7,
     "memory": 0.09,
-    "transfer in a node": 0.29,
-    "transfer across nodes": 0.36,
+    "transfer in a node": 0.39,
+    "transfer across nodes": 0.16,
+    "training, dense, 16-bit, unseen": 0.2,
+    "training, dense, 8-bit, unseen": 0.19,
+    "training, experts, 16-bit, unseen": 1.06,
+    "training, experts, 8-bit, unseen": 0.19,
+    "generation, dense, unseen": 0.27,
+    "generation, experts, unseen": 0.5,
+    "generation, dense, 4-bit, unseen": 0.26,
+    "generation, experts, 4-bit, unseen": 1.12,
 }
 """|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed. No row is
 of a GPU without tables of its vendor: that spread is chosen, a factor of two either way."""
 
 
+_MEGATRON = frozenset(
+    {
+        "hopper, dense",
+        "blackwell, dense",
+        "blackwell, experts",
+        "blackwell-ultra, dense",
+        "blackwell-ultra, experts",
+    }
+)
+_FSDP = frozenset({"ampere, dense", "hopper, dense"})
+SEEN: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("megatron-core", "nemo-rl", "verl-megatron", "automap-megatron"), _MEGATRON),
+    **dict.fromkeys(("fsdp", "verl"), _FSDP),
+    "fsdp-eager": frozenset({"hopper, dense"}),
+    "megatron-2021": frozenset({"volta, dense", "ampere, dense"}),
+    "megatron-deepspeed": frozenset({"ampere, dense"}),
+    "vllm": frozenset(
+        {"hopper, dense", "hopper, experts", "blackwell, dense", "blackwell, experts"}
+    ),
+    "sglang": frozenset({"hopper, dense", "hopper, experts", "blackwell, experts"}),
+    "trtllm": frozenset(
+        {"hopper, dense", "hopper, experts", "blackwell, dense", "blackwell, experts"}
+    ),
+}
+"""Stack or engine → GPU generations and kinds of model of which published rows have its seconds."""
+
+
+def is_seen(software: str, generation: str, *, experts: bool) -> bool:
+    """Whether published rows have the seconds of this stack or engine on this GPU generation."""
+    return f"{generation}, {'experts' if experts else 'dense'}" in SEEN.get(software, frozenset())
+
+
 def call_kind(
-    kind: str, architecture: ModelArchitecture, product_precision: str, *, assumed: bool = False
+    kind: str,
+    architecture: ModelArchitecture,
+    product_precision: str,
+    *,
+    assumed: bool = False,
+    seen: bool = True,
 ) -> Kind:
     """The kind of quantity that the seconds of a call are; of a generation by its weights' format.
 
-    `assumed`: on a GPU for which another vendor's stands in.
+    `assumed`: on a GPU for which another vendor's stands in. `seen`: as `is_seen` tells.
     Nobody publishes scoring alone; it runs the same products as training in the same software.
     """
     if assumed:
         return "calls on GPUs without tables"
-    if kind == "generate" and product_precision in BLOCK_FORMATS:
-        dense = not architecture.num_experts
-        return "generation, dense, 4-bit" if dense else "generation, experts, 4-bit"
+    mixture = "experts" if architecture.num_experts else "dense"
     if kind == "generate":
-        return "generation, experts" if architecture.num_experts else "generation, dense"
-    if product_precision == "fp8":
-        return "training, experts, 8-bit" if architecture.num_experts else "training, dense, 8-bit"
-    return "training, experts, 16-bit" if architecture.num_experts else "training, dense, 16-bit"
+        name = f"generation, {mixture}"
+        name += ", 4-bit" if product_precision in BLOCK_FORMATS else ""
+    else:
+        name = f"training, {mixture}, {8 if product_precision == 'fp8' else 16}-bit"
+    return kind_named(name if seen else f"{name}, unseen")
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = next((kind for kind in SPREADS if kind == name), None)
+    if found is None:
+        raise ValueError(f"no kind of quantity is called {name!r}")
+    return found
 
 
 def transfer_kind(*, multi_node: bool) -> Kind:

@@ -15,10 +15,12 @@ from automap.planner.cost import intervals, memory, transition
 from automap.planner.cost.estimates import BytesColumns, CallEstimates, Columns, joined
 from automap.planner.cost.generation.generation_pricing import GenerationPricing
 from automap.planner.cost.priced_job import role_class
+from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.forward_call import price_forward, reloaded
 from automap.planner.cost.training.train_call import offloaded, price_train
 from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
+from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
 __all__ = ["CopyBytes", "GenerationLayouts", "Pricing", "role_class", "whole_microseconds"]
@@ -203,17 +205,28 @@ class Pricing(GenerationPricing):
             ]
         )
 
+    def interval_kind(self, call: Call, model: Model, pool: Pool) -> intervals.Kind:
+        """The kind of quantity that the seconds of a model's call on a pool are."""
+        workload = self.workload
+        generates = call.kind == "generate"
+        software = workload.rollout_engine if generates else stack_of(workload).name
+        experts = model.architecture.num_experts > 0
+        return intervals.call_kind(
+            call.kind,
+            model.architecture,
+            memory.call_precision(model, call, workload),
+            assumed=pool.gpu.is_assumed,
+            seen=intervals.is_seen(software, pool.gpu.generation, experts=experts),
+        )
+
     def call_bounds(
         self, call: Call, pool: Pool, seconds: float, *, transition: float, deviation: float
     ) -> tuple[float, float]:
         """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
         model = self._model(call)
-        products = memory.call_precision(model, call, self.workload)
         return intervals.call_bounds(
             seconds,
-            kind=intervals.call_kind(
-                call.kind, model.architecture, products, assumed=pool.gpu.is_assumed
-            ),
+            kind=self.interval_kind(call, model, pool),
             transition_seconds=transition,
             multi_node=self.multi_node,
             deviation=deviation,

@@ -2,8 +2,8 @@
 
 Everything else of a generate call holds for all of them (`generation.decode`). All numbers but
 `step_seconds` are fitted with `python -m benchmarks.fit_generation TABLE.csv` on published serving
-runs of H100, H200 and B200 (docs/concepts/accuracy.md has the errors); bounds of the fit are what
-physics allows.
+runs of H100, H200 and B200 (docs/concepts/accuracy.md has the errors), around priors by kernels and
+launches whose level all engines share.
 """
 
 from dataclasses import dataclass
@@ -50,33 +50,33 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
         EngineProfile(
             "vllm",
             "vLLM V1 with CUDA graphs and chunked prefill, 2025 and later",
-            layer_seconds=18e-6,
+            layer_seconds=17e-6,
             step_seconds=0.5e-3,
-            sequence_seconds=6e-6,
+            sequence_seconds=5.3e-6,
             all_reduce_share=0.67,
-            prefill_layer_seconds=0.1e-3,
+            prefill_layer_seconds=0.19e-3,
             prefill_first=False,
             fp8_cache_generations=("blackwell", "blackwell-ultra"),
         ),
         EngineProfile(
             "sglang",
             "SGLang with the overlap scheduler, 2025 and later",
-            layer_seconds=8e-6,
+            layer_seconds=18e-6,
             step_seconds=0.0,
-            sequence_seconds=0.0,
-            all_reduce_share=0.91,
-            prefill_layer_seconds=0.1e-3,
+            sequence_seconds=5.8e-6,
+            all_reduce_share=0.7,
+            prefill_layer_seconds=0.44e-3,
             prefill_first=True,
             fp8_cache_generations=("blackwell", "blackwell-ultra"),
         ),
         EngineProfile(
             "trtllm",
             "TensorRT-LLM 1.0 and later, PyTorch backend",
-            layer_seconds=14e-6,
+            layer_seconds=12e-6,
             step_seconds=0.0,
-            sequence_seconds=2e-6,
-            all_reduce_share=0.54,
-            prefill_layer_seconds=0.61e-3,
+            sequence_seconds=3.6e-6,
+            all_reduce_share=0.64,
+            prefill_layer_seconds=0.57e-3,
             prefill_first=False,
             fp8_cache_generations=("ada", "hopper", "blackwell", "blackwell-ultra"),
         ),

@@ -12,8 +12,7 @@ from math import exp
 
 import numpy as np
 
-from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind, call_kind, transfer_kind
-from automap.planner.cost.memory import call_precision
+from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind, transfer_kind
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
 from automap.planner.explanation.solving import Contenders, limits_of
@@ -49,12 +48,10 @@ def groups_of(study: Study) -> list[Group]:
             continue
         whole = study.job.models[call.model]
         model = whole.architecture
-        precision = call_precision(whole, call, study.job.spec.workload)
         noun = NOUNS[call.kind] + (" with experts" if model.num_experts else "")
         for number, pool in enumerate(study.job.pools):
             where = f" on {pool.gpu.name}" if len(gpus) > 1 else ""
-            assumed = pool.gpu.is_assumed
-            kind = call_kind(call.kind, model, precision, assumed=assumed)
+            kind = study.pricing.interval_kind(call, whole, pool)
             members.setdefault((noun + where, kind), set()).add((index, number))
     groups = [Group(name, kind, frozenset(m)) for (name, kind), m in members.items()]
     moving = transfer_kind(multi_node=study.pricing.multi_node)

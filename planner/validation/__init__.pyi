@@ -1,4 +1,13 @@
+from .chosen_layouts import LayoutRegret as LayoutRegret
+from .chosen_layouts import layout_regret as layout_regret
+from .error_slopes import Slope as Slope
+from .error_slopes import slopes as slopes
+from .groups import group_of as group_of
+from .physics import Contradiction as Contradiction
+from .physics import contradictions as contradictions
 from .predictions import Prediction as Prediction
+from .row_intervals import interval_of as interval_of
+from .rows import Row as Row
 from .statistics import DIMENSIONS as DIMENSIONS
 from .statistics import Confusion as Confusion
 from .statistics import Summary as Summary
@@ -8,3 +17,5 @@ from .statistics import summarise as summarise
 from .table import NotATableError as NotATableError
 from .table import Table as Table
 from .table import parse_table as parse_table
+from .verdicts import Feasibility as Feasibility
+from .verdicts import feasibility as feasibility

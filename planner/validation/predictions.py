@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
 
 from automap.planner.validation.rows import Row
 
@@ -43,6 +44,13 @@ class Prediction:
         if self.predicted is None or self.is_verdict:
             return None
         return self.predicted / self.measured - 1.0
+
+    @property
+    def log_error(self) -> float | None:
+        """ln(predicted ÷ measured); None where nothing was predicted, or for a yes or no."""
+        if not self.predicted or self.is_verdict:
+            return None
+        return log(self.predicted / self.measured)
 
     @property
     def is_verdict(self) -> bool:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from automap.planner.layout import FloatArray
+from automap.planner.validation.groups import group_of, load_stratum, project_of
 from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.row_intervals import interval_of
 
 Key = tuple[str, ...]
 
@@ -20,6 +22,9 @@ DIMENSIONS: Mapping[str, Callable[[Prediction], str]] = {
     "gpu": lambda one: one.row.gpu_type,
     "precision": lambda one: one.row.precision or "not stated",
     "model": lambda one: str(getattr(one.row, "model", "")),
+    "project": lambda one: project_of(one.row),
+    "load": lambda one: load_stratum(one.row),
+    "year": lambda one: str(one.row.year or "not stated"),
 }
 """Dimensions by which predictions may be grouped, beside kind, quantity and subset."""
 DEFAULT_DIMENSIONS = ("source", "gpu", "precision")
@@ -55,6 +60,14 @@ class Summary:
     bias: float | None
     """Mean of predicted ÷ measured − 1."""
     p90_error: float | None
+    num_groups: int
+    """Groups whose errors go together (`groups.group_of`) among those predicted."""
+    group_mean_error: float | None
+    """Mean over groups of each one's mean error: a group of many rows counts as one of few."""
+    rows_held: float | None
+    """Share of rows inside their 80 % intervals; None where no row has one."""
+    groups_held: float | None
+    """Mean over groups of the share of their rows inside the intervals."""
     kendall_tau: float | None
     """Kendall's tau within runs of the same model on as many GPUs; None where no two differ."""
     confusion: Confusion | None
@@ -88,6 +101,8 @@ def summary_of(
     signed = np.array([one.relative_error for one in done if one.relative_error is not None])
     errors = np.abs(signed)
     some = len(signed) > 0
+    by_group = _by_group(done)
+    held = held_by_group(done)
     return Summary(
         kind=kind,
         quantity=quantity,
@@ -102,9 +117,32 @@ def summary_of(
         mean_error=float(errors.mean()) if some else None,
         bias=float(signed.mean()) if some else None,
         p90_error=percentile(errors, 90.0) if some else None,
+        num_groups=len(by_group),
+        group_mean_error=float(np.mean([np.mean(one) for one in by_group])) if some else None,
+        rows_held=float(np.mean([one for group in held for one in group])) if held else None,
+        groups_held=float(np.mean([np.mean(one) for one in held])) if held else None,
         kendall_tau=None if verdicts else tau_within_groups(done),
         confusion=_confusion(done) if verdicts else None,
     )
+
+
+def _by_group(done: Iterable[Prediction]) -> list[list[float]]:
+    """Absolute errors of each group."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for one in done:
+        if one.relative_error is not None:
+            groups[group_of(one.row)].append(abs(one.relative_error))
+    return list(groups.values())
+
+
+def held_by_group(done: Iterable[Prediction]) -> list[list[bool]]:
+    """Whether each row is inside its interval, by group; rows without an interval are left out."""
+    groups: dict[str, list[bool]] = defaultdict(list)
+    for one in done:
+        interval = interval_of(one)
+        if interval is not None:
+            groups[group_of(one.row)].append(interval[0] <= one.measured <= interval[1])
+    return list(groups.values())
 
 
 def percentile(values: FloatArray, share: float) -> float:

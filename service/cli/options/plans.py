@@ -328,9 +328,13 @@ class ValidateArguments:
         typer.Argument(metavar="TABLE.csv...", help="Tables of measurements; docs: accuracy.md."),
     ]
     quality: str = option("Only rows of these grades, any of A, B and C.", default="A,B")
-    by: str = option(
-        "Group by some of source, gpu, precision, model.", default="source,gpu,precision"
+    by: str | None = option(
+        "Group by some of source, gpu, precision, model, project, load, year; --details and --json "
+        "group by the first three."
     )
+    details: bool = flag("Show groups, slopes, what was skipped and what assumed.")
     json: JsonOption = False
-    rows: str | None = option("Write every prediction with its parts here.", metavar="OUT.csv")
+    rows: str | None = option(
+        "Write every prediction with its interval and parts here.", metavar="OUT.csv"
+    )
     plot: str | None = option("Draw predicted against measured here.", metavar="OUT.png")

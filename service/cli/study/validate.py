@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from automap.planner.units import MIB
-from automap.planner.validation import DIMENSIONS, NotATableError, Prediction, Table, parse_table
+from automap.planner.validation import (
+    DIMENSIONS,
+    NotATableError,
+    Prediction,
+    Table,
+    group_of,
+    interval_of,
+    parse_table,
+)
 from automap.service.cli.options.plans import ValidateArguments
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
@@ -17,14 +25,16 @@ from automap.service.cli.terminal.picture import need_picture
 MAX_TABLE_BYTES = 64 * MIB
 QUALITIES = ("A", "B", "C")
 SHOWN_MISTAKES = 40
+DEFAULT_DIMENSIONS = ("source", "gpu", "precision")
 FIRST_COLUMNS = ("row_id", "quantity", "predicted", "measured", "skipped_because")
-LAST_COLUMNS = ("provenance", "table", "assumptions")
+LAST_COLUMNS = ("low", "high", "group", "provenance", "table", "assumptions")
 
 
 def run_validate(given: ValidateArguments) -> None:
     """Predict every row of the tables and show how wrong the predictions are."""
     qualities = _listed("--quality", given.quality.upper(), QUALITIES)
-    dimensions = _listed("--by", given.by, tuple(DIMENSIONS))
+    chosen = None if given.by is None else _listed("--by", given.by, tuple(DIMENSIONS))
+    dimensions = chosen or DEFAULT_DIMENSIONS
     _check_outputs(given)
     with console.progress("Predicting", quiet=False):
         reports, mistakes = _reports(given.tables, qualities)
@@ -38,7 +48,8 @@ def run_validate(given: ValidateArguments) -> None:
         console.write_json(json.dumps(document, indent=2, allow_nan=False))
     else:
         for report in reports:
-            print_report(report, dimensions, console.stdout_console())
+            shown = dimensions if given.details or chosen else ()
+            print_report(report, shown, console.stdout_console(), details=given.details)
     if mistakes:
         raise _refusal(mistakes)
 
@@ -141,6 +152,7 @@ def _refused(report: Report) -> Iterator[dict[str, object]]:
 
 
 def _row(source: str, one: Prediction) -> dict[str, object]:
+    low, high = interval_of(one) or (None, None)
     return {
         "row_id": one.row.row_id,
         "quantity": one.quantity,
@@ -148,6 +160,9 @@ def _row(source: str, one: Prediction) -> dict[str, object]:
         "measured": f"{one.measured:.6g}",
         "skipped_because": one.skipped_because or "",
         **{name: f"{value:.6g}" for name, value in one.breakdown.items()},
+        "low": "" if low is None else f"{low:.6g}",
+        "high": "" if high is None else f"{high:.6g}",
+        "group": group_of(one.row),
         "provenance": one.provenance or "",
         "table": Path(source).name,
         "assumptions": "; ".join(one.assumptions),

@@ -33,7 +33,7 @@ def written(tmp_path):
 
 def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, err = call(capsys, *TABLES)
+    code, out, err = call(capsys, *TABLES, "--details")
     assert (code, err) == (0, "")
     for kind in KINDS:
         assert f"{kind}.csv ({kind}, {len(golden(kind))} rows)" in out

@@ -128,8 +128,9 @@ def test_spreads_that_are_fitted_anew_leave_a_stored_plan_sound(
 
 
 def test_the_bounds_of_a_plan_are_those_of_its_spreads() -> None:
-    """Training moves nothing."""
-    call, factor = call_of(BARRIER_PLAN, "actor.train"), exp(SPREADS["training, dense, 16-bit"])
+    """Training moves nothing; nobody published this software on this GPU."""
+    factor = exp(SPREADS["training, dense, 16-bit, unseen"])
+    call = call_of(BARRIER_PLAN, "actor.train")
     seconds = call.end_seconds - call.start_seconds
     found = interval_of(BARRIER_PLAN, "actor.train")
     assert found.low == pytest.approx(seconds / factor)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.planner.validation.published_tables import published
 
+# Constants are held at priors where rows left out of a fit say nothing better, which costs the rows
+# of the fit a point.
 # kind, quantity, dense or experts (or where the collective runs): rows, median, mean error.
 REACHED = {
     ("collectives", "seconds", "across nodes, below 1 MB"): (2, 0.115, 0.115),
@@ -20,16 +22,16 @@ REACHED = {
     ("collectives", "seconds", "in a node, below 1 MB"): (9, 0.013, 0.224),
     ("collectives", "seconds", "in a node, from 1 MB"): (7, 0.001, 0.011),
     ("gemm", "seconds", ""): (12, 0.062, 0.087),
-    ("generation", "decode_step_seconds", "dense"): (15, 0.062, 0.077),
+    ("generation", "decode_step_seconds", "dense"): (15, 0.061, 0.080),
     # Gated linear attention, of which nothing was fitted.
-    ("generation", "decode_step_seconds", "experts"): (2, 0.093, 0.093),
+    ("generation", "decode_step_seconds", "experts"): (2, 0.103, 0.103),
     # Latent attention by all its products; constants were fitted to two of the same weights.
-    ("generation", "decode_step_seconds", "experts that may draft"): (5, 0.122, 0.156),
+    ("generation", "decode_step_seconds", "experts that may draft"): (5, 0.157, 0.171),
     # In 4 bits by bytes and peaks alone: no table has these kernels, and nothing was fitted.
     ("generation", "decode_step_seconds", "dense, 4-bit"): (3, 0.172, 0.180),
-    ("generation", "decode_step_seconds", "experts that may draft, 4-bit"): (3, 0.115, 0.123),
-    ("generation", "decode_step_seconds", "experts, 4-bit"): (11, 0.247, 0.312),
-    ("generation", "output_tokens_per_second", "experts, 4-bit"): (2, 0.061, 0.061),
+    ("generation", "decode_step_seconds", "experts that may draft, 4-bit"): (3, 0.163, 0.149),
+    ("generation", "decode_step_seconds", "experts, 4-bit"): (11, 0.274, 0.323),
+    ("generation", "output_tokens_per_second", "experts, 4-bit"): (2, 0.075, 0.075),
     ("generation", "prefill_seconds", "experts that may draft, 4-bit"): (1, 0.543, 0.543),
     ("generation", "prefill_seconds", "experts, 4-bit"): (2, 0.497, 0.497),
     ("generation", "output_tokens_per_second", "dense"): (2, 0.196, 0.196),
@@ -39,15 +41,15 @@ REACHED = {
     ("generation", "prefill_seconds", "experts that may draft"): (1, 0.100, 0.100),
     ("memory", "peak_memory_bytes", "dense"): (16, 0.041, 0.060),
     ("rlhf", "generation_share", "dense"): (1, 0.045, 0.045),
-    ("rlhf", "iteration_seconds", "dense"): (4, 0.020, 0.033),
+    ("rlhf", "iteration_seconds", "dense"): (4, 0.030, 0.038),
     ("rlhf", "iteration_seconds", "experts"): (6, 0.045, 0.103),
     ("rlhf", "log_prob_share", "dense"): (1, 0.038, 0.038),
     ("rlhf", "training_share", "dense"): (1, 0.066, 0.066),
-    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.031, 0.035),
-    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.079, 0.090),
+    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.039, 0.047),
+    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.088, 0.094),
     ("training", "iteration_seconds", "experts, 16-bit"): (2, 0.392, 0.392),
     # Latent attention by all its products, as above.
-    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.059, 0.094),
+    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.088, 0.103),
 }
 MARGIN = 1.1
 OUT_OF_MEMORY_FOUND = 3
