@@ -11,6 +11,7 @@ from automap.service.api import openapi
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
+from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
     clusters,
@@ -48,6 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         max_body_bytes=settings.max_body_bytes,
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
     )
+    app.add_middleware(KnownOrigins, settings=settings)
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)

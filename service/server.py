@@ -22,6 +22,10 @@ SHUTDOWN_SECONDS = 10
 log = logging.getLogger(__name__)
 
 
+class OpenServiceError(Exception):
+    """Anybody on the network could run code, and the settings do not say that this is meant."""
+
+
 class _Server(uvicorn.Server):
     """Says where it answers, which uvicorn leaves to whoever has bound the sockets."""
 
@@ -38,6 +42,7 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
     A worker is started once the database is ready, and stopped at the end.
 
     Raises:
+        OpenServiceError: it would be open to the network without keys.
         AddressError: it cannot listen there; the database is as it was.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -46,6 +51,7 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         sockets = bound_sockets(settings.host, settings.port)
         for listener in sockets:
             listening.enter_context(listener)
+        _refuse_open(settings)
         migrate(settings)
         if worker is not None:
             worker.start()
@@ -65,6 +71,15 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
             sys.exit(1)
 
 
+def _refuse_open(settings: Settings) -> None:
+    if settings.on_loopback or settings.api_keys or settings.allow_without_keys:
+        return
+    raise OpenServiceError(
+        f"anybody who reaches {settings.host}:{settings.port} could run code: set "
+        "AUTOMAP_API_KEYS, listen on 127.0.0.1, or say AUTOMAP_ALLOW_WITHOUT_KEYS=1"
+    )
+
+
 def migrate(settings: Settings) -> None:
     """Bring the database to the newest revision; harmless where it is there already."""
     database = Database(settings.database_url)
@@ -77,5 +92,5 @@ def migrate(settings: Settings) -> None:
 if __name__ == "__main__":
     try:
         serve(Settings())
-    except AddressError as error:
+    except (AddressError, OpenServiceError) as error:
         sys.exit(f"error: {error}")

@@ -1,5 +1,6 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,11 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated; when set, /v1 asks for Authorization: Bearer KEY."""
+    allow_without_keys: bool = False
+    """Serve on more than loopback without keys: whoever reaches the port may run code."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated names by which browsers may reach the service, beside localhost and IP
+    addresses."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
     max_profile_bytes: Annotated[int, Field(ge=1024)] = 2**25
     """Largest body that brings a measured profile."""
@@ -77,11 +83,29 @@ class Settings(BaseSettings):
     worker_health_file: Path | None = None
     """A worker touches this file as long as it is well."""
 
+    @property
+    def on_loopback(self) -> bool:
+        """Whether nobody but this machine reaches the service."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:  # a name, which may stand for anything
+            return self.host.lower() == "localhost"
+
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        keys = tuple(key.strip() for key in value.split(",") if key.strip())
+        if value and not keys:
+            raise ValueError("names no key; give one, or leave the variable out")
+        return keys
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
+            return tuple(name.strip().lower() for name in value.split(",") if name.strip())
         return value
 
     @field_validator("database_url")

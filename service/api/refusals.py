@@ -30,6 +30,22 @@ class BodyTooLargeError(domain.ServiceError):
         super().__init__(f"A body may have at most {limit_bytes} bytes")
 
 
+class UnknownHostError(domain.ServiceError):
+    """The request is for a host that the service is not known by."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"Host {host[:100]!r} is no name of this service; name it in AUTOMAP_ALLOWED_HOSTS"
+        )
+
+
+class CrossSiteError(domain.ServiceError):
+    """A page of another site made a browser send the request."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"A page of {origin[:100]!r} may not send requests to this service")
+
+
 class UnauthorizedError(domain.ServiceError):
     """The API key is missing or unknown."""
 
@@ -41,6 +57,8 @@ KINDS: Mapping[type[Exception], Kind] = {
     **OUTCOMES,
     InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
     UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
+    UnknownHostError: Kind("unknown-host", 403, "Not a host of this service"),
+    CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
