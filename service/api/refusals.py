@@ -61,6 +61,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
+    domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
     BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
     UnsupportedMediaTypeError: Kind("unsupported-media-type", 415, "Unsupported content type"),

@@ -34,6 +34,16 @@ class ConflictError(ServiceError):
     """The request does not go with what is stored."""
 
 
+class OlderVersionError(ServiceError):
+    """A plan cannot be asked about: an earlier version stored it, and this one reads it no more."""
+
+    def __init__(self, plan_id: object) -> None:
+        super().__init__(
+            f"Plan {plan_id} was stored by an earlier version: it is shown as it is, and nothing "
+            "can be asked about it; plan its job again"
+        )
+
+
 class InvalidInputError(ServiceError):
     """Values of the request are wrong; `what` names what they are values of."""
 

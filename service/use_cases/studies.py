@@ -12,7 +12,7 @@ from automap.planner import (
     Simulation,
     Strategy,
 )
-from automap.service.errors.domain import ConflictError
+from automap.service.errors.domain import ConflictError, OlderVersionError
 from automap.service.planners.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from automap.service.planners.messages import (
     CompareTask,
@@ -54,7 +54,7 @@ def compare(service: ServiceParts, record: PlanRecord, names: list[str]) -> Comp
     """What named strategies cost beside a plan.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: there is no such strategy.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -72,7 +72,7 @@ def simulate(service: ServiceParts, record: PlanRecord, request: SimulateRequest
     """Iterations of a plan, with lengths drawn anew in each.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: the plan is one of another version.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -87,7 +87,7 @@ def explain(service: ServiceParts, record: PlanRecord, options: ExplainOptions) 
     """Why a plan is as it is.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: the plan is one of another version.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -99,7 +99,7 @@ def export(service: ServiceParts, record: PlanRecord, target: str) -> Launch:
     """A plan as the launch of another framework.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: there is no such framework, or it cannot be told the plan.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -111,7 +111,7 @@ def replan(service: ServiceParts, record: PlanRecord, options: ReplanOptions) ->
     """Whether a plan that runs should be kept.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: nothing fits any more, or something in the options is wrong.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -132,4 +132,6 @@ def strategies(service: ServiceParts) -> list[StrategyDescription]:
 def _made(record: PlanRecord, what: str) -> Plan:
     if record.plan is None:
         raise ConflictError(f"Plan {record.id} is {record.status}: there is nothing to {what}")
+    if not isinstance(record.plan, Plan):
+        raise OlderVersionError(record.id)
     return record.plan
