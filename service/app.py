@@ -41,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
             size=settings.request_planners,
             max_waiting=settings.max_waiting_requests,
             profiles_folder=settings.profiles_folder,
+            memory_bytes=settings.planner_memory_bytes,
         ),
         dispatcher=Dispatcher(database, settings),
     )

@@ -11,6 +11,7 @@ import uvicorn
 from automap import migrations
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
+from automap.service.environment import hide_environment
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.worker.process import WorkerProcess
@@ -46,6 +47,7 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         AddressError: it cannot listen there; the database is as it was.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    hide_environment()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
         sockets = bound_sockets(settings.host, settings.port)

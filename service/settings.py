@@ -40,6 +40,10 @@ class Settings(BaseSettings):
     planning_overhead_seconds: PositiveSeconds = 60.0
     """What planning may take beyond twice the spec's own time limit (a slow machine needs that)
     before it is ended."""
+    planner_memory_bytes: Annotated[int, Field(ge=2**28)] = 2**33
+    """Memory at which a planner process is ended."""
+    max_simulated_sequences: Annotated[int, Field(ge=1)] = 10**8
+    """Most sequences that the iterations of a simulation may have in all."""
     request_planners: Annotated[int, Field(ge=1, le=64)] = 1
     """Planner processes that answer waiting requests."""
     queue_planners: Annotated[int, Field(ge=0, le=64)] = 1
@@ -61,6 +65,9 @@ class Settings(BaseSettings):
     """Where workers keep what a local Ray is found by."""
     runs_folder: Path = Path(".automap/runs")
     """Where runs write, a folder for each; on a cluster all its nodes share it."""
+    job_environment: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated names of variables that jobs in a local Ray inherit beside those that say
+    where things are and how to compute."""
     run_command: str | None = None
     """How a node starts a run; none: python -m automap.executor.run, on this machine with the
     worker's own interpreter."""
@@ -101,11 +108,11 @@ class Settings(BaseSettings):
             raise ValueError("names no key; give one, or leave the variable out")
         return keys
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "job_environment", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(name.strip().lower() for name in value.split(",") if name.strip())
+            return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
 
     @field_validator("database_url")

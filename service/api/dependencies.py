@@ -1,8 +1,10 @@
 """What routes ask for: the parts of the service, its database, a session, headers they share."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
+from anyio import from_thread
 from fastapi import Depends, Header, Request
 from sqlalchemy.orm import Session
 
@@ -11,8 +13,13 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 
 def _service(request: Request) -> ServiceParts:
+    """The service, for a request that is ended when its client leaves."""
     service: ServiceParts = request.app.state.service
-    return service
+
+    def is_wanted() -> bool:
+        return not from_thread.run(request.is_disconnected)
+
+    return replace(service, is_wanted=is_wanted)
 
 
 ServiceDep = Annotated[ServiceParts, Depends(_service)]

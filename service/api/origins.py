@@ -21,7 +21,7 @@ class KnownOrigins:
 
     def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
         self.app = app
-        self._names = {"localhost", *settings.allowed_hosts}
+        self._names = {"localhost", *map(str.lower, settings.allowed_hosts)}
         # Behind a proxy the names are the operator's, and a page cannot know a key.
         self._checks_host = bool(
             settings.on_loopback or settings.allowed_hosts or not settings.api_keys

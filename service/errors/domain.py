@@ -134,6 +134,23 @@ class PlannerCrashedError(PlannerProcessError):
     """The planner process failed or died over a job: our fault."""
 
 
+class PlannerDiedError(PlannerCrashedError):
+    """The planner process was killed or died as often as it is tried."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the planner process was ended from outside, and again: {how}")
+
+
+class PlannerMemoryError(PlannerProcessError):
+    """The planner process was ended because it took more memory than the service allows."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"planning took more than the {limit_bytes / 2**30:.3g} GiB of memory that this "
+            "service allows and was ended"
+        )
+
+
 class PlannerTimeoutError(PlannerProcessError):
     """The planner process was ended because it took far longer than the spec allows."""
 

@@ -12,6 +12,7 @@ from automap.planner import (
     Simulation,
     Strategy,
 )
+from automap.planner.errors import SpecError
 from automap.service.errors.domain import ConflictError, OlderVersionError
 from automap.service.planners.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from automap.service.planners.messages import (
@@ -35,6 +36,8 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
+_STRATEGIES_SECONDS = 5.0
+"""What a list may wait for a planner process, the first time."""
 _EXPLAIN_SECONDS = 900.0
 """Seconds for dozens of searches, each with a limit of its own."""
 
@@ -77,10 +80,24 @@ def simulate(service: ServiceParts, record: PlanRecord, request: SimulateRequest
         PlannerProcessError, BusyError: no planner process has answered.
     """
     plan = _made(record, "simulate")
+    _refuse_many_sequences(service, plan, request.iterations)
     task = SimulateTask(
         plan=plan, iterations=request.iterations, seed=request.seed, trace=request.trace
     )
     return Simulation.model_validate(ask(service, task))
+
+
+def _refuse_many_sequences(service: ServiceParts, plan: Plan, iterations: int) -> None:
+    """The length of every sequence of every iteration is drawn."""
+    workload = plan.spec.workload
+    sequences = iterations * workload.prompts_per_iteration * workload.responses_per_prompt
+    most = service.settings.max_simulated_sequences
+    if sequences > most:
+        raise SpecError(
+            "iterations",
+            f"{iterations} iterations have {sequences} sequences, and this service draws {most}",
+            remedy="simulate fewer iterations, or a job with fewer sequences in each",
+        )
 
 
 def explain(service: ServiceParts, record: PlanRecord, options: ExplainOptions) -> Explanation:
@@ -126,7 +143,10 @@ def strategies(service: ServiceParts) -> list[StrategyDescription]:
     Raises:
         PlannerProcessError, BusyError: no planner process has answered.
     """
-    return _DESCRIPTIONS.validate_python(ask(service, StrategiesTask()))
+    if not service.strategies:
+        named = ask(service, StrategiesTask(), wait_seconds=_STRATEGIES_SECONDS)
+        service.strategies[:] = _DESCRIPTIONS.validate_python(named)
+    return service.strategies
 
 
 def _made(record: PlanRecord, what: str) -> Plan:
