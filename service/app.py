@@ -49,6 +49,7 @@ def create_app(settings: Settings) -> FastAPI:
         BodyLimit,
         max_body_bytes=settings.max_body_bytes,
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
+        seconds=settings.request_seconds,
     )
     app.add_middleware(KnownOrigins, settings=settings)
     install_handlers(app)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import uvicorn
 
 from automap import migrations
+from automap.service.api.connections import allow_many_files, protocol_with_limit
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
@@ -48,6 +49,7 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     hide_environment()
+    allow_many_files()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
         sockets = bound_sockets(settings.host, settings.port)
@@ -59,7 +61,11 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
             worker.start()
             listening.callback(worker.stop)
         server = _Server(
-            uvicorn.Config(create_app(settings), timeout_graceful_shutdown=SHUTDOWN_SECONDS)
+            uvicorn.Config(
+                create_app(settings),
+                http=protocol_with_limit(settings.request_seconds),
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
         )
         # uvicorn raises the signal again after it has shut down; SIGTERM, too, lets us go on then.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
     max_profile_bytes: Annotated[int, Field(ge=1024)] = 2**25
     """Largest body that brings a measured profile."""
+    request_seconds: PositiveSeconds = 30.0
+    """What a client may take to send the head of a request, and then its body."""
     profiles_folder: Path = Path(".automap/profiles")
     """Where a server lays out the stored profiles that it plans with."""
     max_time_limit_seconds: PositiveSeconds = 600.0

@@ -30,6 +30,13 @@ class BodyTooLargeError(domain.ServiceError):
         super().__init__(f"A body may have at most {limit_bytes} bytes")
 
 
+class RequestTimeoutError(domain.ServiceError):
+    """The body did not come in time."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        super().__init__(f"The body of a request must come within {limit_seconds:g} s")
+
+
 class UnknownHostError(domain.ServiceError):
     """The request is for a host that the service is not known by."""
 
@@ -63,6 +70,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
     domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
+    RequestTimeoutError: Kind("request-timeout", 408, "Request not sent in time"),
     BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
     UnsupportedMediaTypeError: Kind("unsupported-media-type", 415, "Unsupported content type"),
     domain.InvalidInputError: Kind("invalid-spec", 422, "Invalid input"),
@@ -85,6 +93,7 @@ HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
     UnauthorizedError: {"WWW-Authenticate": "Bearer"},
     domain.RequestInProgressError: {"Retry-After": "1"},
     BodyTooLargeError: {"Connection": "close"},
+    RequestTimeoutError: {"Connection": "close"},
     UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
     domain.BusyError: {"Retry-After": "5"},
     domain.NotReadyError: {"Retry-After": "5"},
