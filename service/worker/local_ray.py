@@ -66,6 +66,7 @@ class LocalRay:
             RayUnavailableError: it does not start.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
         with self._locked():
             self._share_token()
             known = self._known()
@@ -189,7 +190,10 @@ def _command(ports: list[int], temporary: Path) -> list[str]:
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         *(f"--{name}={port}" for name, port in zip(names, ports, strict=True)),
         "--dashboard-host=127.0.0.1",
-        f"--temp-dir={temporary}",
+        # Nobody else on this machine, let alone beyond it, has business with it: Ray opens its own
+        # folder to everyone, so that stays inside one that is not.
+        "--node-ip-address=127.0.0.1",
+        f"--temp-dir={temporary / 'ray'}",
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--disable-usage-stats",
     ]
