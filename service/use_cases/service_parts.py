@@ -21,4 +21,4 @@ class ServiceParts:
     is_wanted: Callable[[], bool] = lambda: True
     """Whether the client of the request that is answered is still there."""
     strategies: list[StrategyDescription] = field(default_factory=list)
-    """Those that there are, once a planner process has named them."""
+    """What there is to compare with, once a planner process has told."""
