@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import uvicorn
 
 from automap import migrations
-from automap.service.api.connections import allow_many_files, protocol_with_limit
+from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
@@ -63,7 +63,10 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         server = _Server(
             uvicorn.Config(
                 create_app(settings),
-                http=protocol_with_limit(settings.request_seconds),
+                http=limited_protocol(
+                    request_seconds=settings.request_seconds,
+                    only_our_user=settings.on_loopback and not settings.api_keys,
+                ),
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
         )

@@ -46,6 +46,16 @@ class UnknownHostError(domain.ServiceError):
         )
 
 
+class OtherUserError(domain.ServiceError):
+    """Without keys a service on loopback is its user's alone."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This service has no keys and answers its own user alone; set AUTOMAP_API_KEYS to "
+            "share it"
+        )
+
+
 class CrossSiteError(domain.ServiceError):
     """A page of another site made a browser send the request."""
 
@@ -65,6 +75,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
     UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
     UnknownHostError: Kind("unknown-host", 403, "Not a host of this service"),
+    OtherUserError: Kind("other-user", 403, "Another user's service"),
     CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
