@@ -11,6 +11,7 @@ from automap.service.api import openapi
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
+from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
     clusters,
@@ -40,6 +41,7 @@ def create_app(settings: Settings) -> FastAPI:
             size=settings.request_planners,
             max_waiting=settings.max_waiting_requests,
             profiles_folder=settings.profiles_folder,
+            memory_bytes=settings.planner_memory_bytes,
         ),
         dispatcher=Dispatcher(database, settings),
     )
@@ -47,7 +49,9 @@ def create_app(settings: Settings) -> FastAPI:
         BodyLimit,
         max_body_bytes=settings.max_body_bytes,
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
+        seconds=settings.request_seconds,
     )
+    app.add_middleware(KnownOrigins, settings=settings)
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)

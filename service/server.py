@@ -9,8 +9,10 @@ from contextlib import ExitStack
 import uvicorn
 
 from automap import migrations
+from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
+from automap.service.environment import hide_environment
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.worker.process import WorkerProcess
@@ -20,6 +22,10 @@ SHUTDOWN_SECONDS = 10
 
 
 log = logging.getLogger(__name__)
+
+
+class OpenServiceError(Exception):
+    """Anybody on the network could run code, and the settings do not say that this is meant."""
 
 
 class _Server(uvicorn.Server):
@@ -38,20 +44,31 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
     A worker is started once the database is ready, and stopped at the end.
 
     Raises:
+        OpenServiceError: it would be open to the network without keys.
         AddressError: it cannot listen there; the database is as it was.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    hide_environment()
+    allow_many_files()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
         sockets = bound_sockets(settings.host, settings.port)
         for listener in sockets:
             listening.enter_context(listener)
+        _refuse_open(settings)
         migrate(settings)
         if worker is not None:
             worker.start()
             listening.callback(worker.stop)
         server = _Server(
-            uvicorn.Config(create_app(settings), timeout_graceful_shutdown=SHUTDOWN_SECONDS)
+            uvicorn.Config(
+                create_app(settings),
+                http=limited_protocol(
+                    request_seconds=settings.request_seconds,
+                    only_our_user=settings.on_loopback and not settings.api_keys,
+                ),
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
         )
         # uvicorn raises the signal again after it has shut down; SIGTERM, too, lets us go on then.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -63,6 +80,15 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
             # The application's start-up failed and the log says why; uvicorn's own code for it
             # is the one that means "no feasible plan" here.
             sys.exit(1)
+
+
+def _refuse_open(settings: Settings) -> None:
+    if settings.on_loopback or settings.api_keys or settings.allow_without_keys:
+        return
+    raise OpenServiceError(
+        f"anybody who reaches {settings.host}:{settings.port} could run code: set "
+        "AUTOMAP_API_KEYS, listen on 127.0.0.1, or say AUTOMAP_ALLOW_WITHOUT_KEYS=1"
+    )
 
 
 def migrate(settings: Settings) -> None:
@@ -77,5 +103,5 @@ def migrate(settings: Settings) -> None:
 if __name__ == "__main__":
     try:
         serve(Settings())
-    except AddressError as error:
+    except (AddressError, OpenServiceError) as error:
         sys.exit(f"error: {error}")

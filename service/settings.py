@@ -1,5 +1,6 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -24,9 +25,16 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """Comma-separated; when set, /v1 asks for Authorization: Bearer KEY."""
+    allow_without_keys: bool = False
+    """Serve on more than loopback without keys: whoever reaches the port may run code."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated names by which browsers may reach the service, beside localhost and IP
+    addresses."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
     max_profile_bytes: Annotated[int, Field(ge=1024)] = 2**25
     """Largest body that brings a measured profile."""
+    request_seconds: PositiveSeconds = 30.0
+    """What a client may take to send the head of a request, and then its body."""
     profiles_folder: Path = Path(".automap/profiles")
     """Where a server lays out the stored profiles that it plans with."""
     max_time_limit_seconds: PositiveSeconds = 600.0
@@ -34,6 +42,10 @@ class Settings(BaseSettings):
     planning_overhead_seconds: PositiveSeconds = 60.0
     """What planning may take beyond twice the spec's own time limit (a slow machine needs that)
     before it is ended."""
+    planner_memory_bytes: Annotated[int, Field(ge=2**28)] = 2**33
+    """Memory at which a planner process is ended."""
+    max_simulated_sequences: Annotated[int, Field(ge=1)] = 10**8
+    """Most sequences that the iterations of a simulation may have in all."""
     request_planners: Annotated[int, Field(ge=1, le=64)] = 1
     """Planner processes that answer waiting requests."""
     queue_planners: Annotated[int, Field(ge=0, le=64)] = 1
@@ -55,6 +67,9 @@ class Settings(BaseSettings):
     """Where workers keep what a local Ray is found by."""
     runs_folder: Path = Path(".automap/runs")
     """Where runs write, a folder for each; on a cluster all its nodes share it."""
+    job_environment: Annotated[tuple[str, ...], NoDecode] = ()
+    """Comma-separated names of variables that jobs in a local Ray inherit beside those that say
+    where things are and how to compute."""
     run_command: str | None = None
     """How a node starts a run; none: python -m automap.executor.run, on this machine with the
     worker's own interpreter."""
@@ -77,11 +92,29 @@ class Settings(BaseSettings):
     worker_health_file: Path | None = None
     """A worker touches this file as long as it is well."""
 
+    @property
+    def on_loopback(self) -> bool:
+        """Whether nobody but this machine reaches the service."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:  # a name, which may stand for anything
+            return self.host.lower() == "localhost"
+
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        keys = tuple(key.strip() for key in value.split(",") if key.strip())
+        if value and not keys:
+            raise ValueError("names no key; give one, or leave the variable out")
+        return keys
+
+    @field_validator("allowed_hosts", "job_environment", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(key.strip() for key in value.split(",") if key.strip())
+            return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
 
     @field_validator("database_url")

@@ -123,6 +123,7 @@ class Run:
             cancel=self._cancel,
             on_call=self._calls,
             environment=self._environment,
+            on_wait=self._report_state,
         )
         workload, vocabulary = self._plan.spec.workload, smallest_vocabulary(controller.setups)
         data = RunData(settings, workload, vocab_size=vocabulary)

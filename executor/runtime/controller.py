@@ -64,6 +64,7 @@ class Controller:
         on_call: Callable[[FinishedCall], None] = lambda call: None,
         environment: Mapping[str, str] | None = None,
         cluster_may_grow: bool = False,
+        on_wait: Callable[[str], None] = lambda what: None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         """Nothing is started yet.
@@ -78,6 +79,7 @@ class Controller:
             on_call: Gets every call as it ends; must be quick.
             environment: Variables of the processes, set before they import anything.
             cluster_may_grow: Wait for nodes that an autoscaler may add.
+            on_wait: Told once what is waited for, if others hold devices.
             block_bytes: In which results are stored.
 
         Raises:
@@ -107,6 +109,7 @@ class Controller:
             check=self._check,
             environment=environment,
             cluster_may_grow=cluster_may_grow,
+            on_wait=on_wait,
             block_bytes=block_bytes,
         )
         if plan.staleness or not plan.iteration_barrier:

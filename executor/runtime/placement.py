@@ -6,6 +6,7 @@ device share its bundle, each with an equal fraction; Ray then shows all of them
 A pool of `cpu` devices takes cores.
 """
 
+import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,8 @@ from automap.planner.spec import ClusterSpec
 POOL_LABEL = "automap-pool"
 """A Ray node that carries this label takes only devices of the pool that it names."""
 _WAIT_SECONDS = 0.2
+_HOLD_SECONDS = 5.0
+"""How long a part of the devices is held while the rest is others'."""
 
 
 class Device(NamedTuple):
@@ -141,20 +144,24 @@ def reserve(
     timeout_seconds: float,
     cluster_may_grow: bool = False,
     check: Callable[[], None] = lambda: None,
+    on_wait: Callable[[str], None] = lambda what: None,
 ) -> Reservation:
     """Reserve every device of the (distinct) ranges, or nothing.
+
+    What others hold is waited for, as long as it takes.
 
     Args:
         ranges: One per set of processes.
         pools: By name, at least those of the ranges.
-        timeout_seconds: For the whole reservation.
+        timeout_seconds: For nodes that are not there yet.
         cluster_may_grow: Wait even if the cluster's nodes, all idle, would not do: an autoscaler
             may add some.
         check: Called while waiting; may raise to give up.
+        on_wait: Told once what is waited for, if others hold it.
 
     Raises:
-        PlacementError: the cluster cannot hold the devices, or did not in time; the message says
-            what was asked for and what there is.
+        PlacementError: the cluster cannot hold the devices, or did not grow in time; the message
+            says what was asked for and what there is.
     """
     sharing = Counter(device for each in set(ranges) for device in each.devices)
     shares = _node_shares(sharing, pools)
@@ -162,15 +169,44 @@ def reserve(
         _check_totals(shares)
     reservation = Reservation({pool.name: pool.resource for pool in pools.values()}, sharing)
     try:
-        for share in shares:
-            reservation.groups.append(_create(share))
-            for bundle, device in enumerate(share.devices):
-                reservation.bundles[device] = (reservation.groups[-1], bundle)
-        _wait(reservation.groups, shares, timeout_seconds, check)
+        _add_groups(reservation, shares)
+        if cluster_may_grow:
+            if not _are_ready(reservation.groups, timeout_seconds, check):
+                raise PlacementError(
+                    f"the Ray cluster had no room for the plan within {timeout_seconds:g} s. "
+                    f"{_asked(shares)} {_available()}"
+                )
+        elif not _are_ready(reservation.groups, _HOLD_SECONDS, check):
+            on_wait(f"waits for others to end. {_asked(shares)} {_available()}")
+            _await_others(reservation, shares, check)
     except BaseException:
         reservation.release()
         raise
     return reservation
+
+
+def _add_groups(reservation: Reservation, shares: list[_NodeShare]) -> None:
+    for share in shares:
+        reservation.groups.append(_create(share))
+        for bundle, device in enumerate(share.devices):
+            reservation.bundles[device] = (reservation.groups[-1], bundle)
+
+
+def _await_others(
+    reservation: Reservation, shares: list[_NodeShare], check: Callable[[], None]
+) -> None:
+    """Wait for what others hold, without keeping from them the part that is there already.
+
+    Two who each held one node and waited for the other's would wait for ever.
+    """
+    while not _are_ready(reservation.groups, _HOLD_SECONDS, check):
+        if len(shares) > 1:
+            reservation.release()
+            pause = time.monotonic() + random.uniform(0, _HOLD_SECONDS)  # not both at once again
+            while time.monotonic() < pause:
+                check()
+                time.sleep(_WAIT_SECONDS)
+            _add_groups(reservation, shares)
 
 
 def _node_shares(devices: Iterable[Device], pools: Mapping[str, DevicePool]) -> list[_NodeShare]:
@@ -207,21 +243,17 @@ def _create(share: _NodeShare) -> PlacementGroup:
     return placement_group(bundles, strategy="STRICT_PACK", bundle_label_selector=selector)
 
 
-def _wait(
-    groups: list[PlacementGroup],
-    shares: list[_NodeShare],
-    timeout_seconds: float,
-    check: Callable[[], None],
-) -> None:
+def _are_ready(
+    groups: list[PlacementGroup], timeout_seconds: float, check: Callable[[], None]
+) -> bool:
+    """Whether all are reserved within this time."""
     deadline = time.monotonic() + timeout_seconds
     for group in groups:
         while not group.wait(_WAIT_SECONDS):
             check()
             if time.monotonic() > deadline:
-                raise PlacementError(
-                    f"the Ray cluster had no room for the plan within {timeout_seconds:g} s. "
-                    f"{_asked(shares)} {_available()}"
-                )
+                return False
+    return True
 
 
 def _check_totals(shares: list[_NodeShare]) -> None:

@@ -35,6 +35,7 @@ class Processes:
         check: Callable[[], None] = lambda: None,
         environment: Mapping[str, str] | None = None,
         cluster_may_grow: bool = False,
+        on_wait: Callable[[str], None] = lambda what: None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         """Nothing is started yet.
@@ -49,6 +50,7 @@ class Processes:
             check: Called while waiting; may raise to give up.
             environment: Variables of the processes, set before they import anything.
             cluster_may_grow: Wait for nodes that an autoscaler may add.
+            on_wait: Told once what is waited for, if others hold devices.
             block_bytes: In which results are stored.
         """
         self.run_id = f"automap-{uuid4().hex[:12]}"
@@ -69,6 +71,7 @@ class Processes:
         self._check = check
         self._environment = dict(environment or {})
         self._cluster_may_grow = cluster_may_grow
+        self._on_wait = on_wait
         self._block_bytes = block_bytes
         self._reservation: Reservation | None = None
         self._sets: list[ProcessSet] = []
@@ -107,6 +110,7 @@ class Processes:
             timeout_seconds=self._settings.start_timeout_seconds,
             cluster_may_grow=self._cluster_may_grow,
             check=self._check,
+            on_wait=self._on_wait,
         )
         sets = {
             each: ProcessSet.on_devices(

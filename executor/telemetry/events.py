@@ -11,12 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from automap.executor.telemetry.proofs import Proofs
+
 MARK = "AUTOMAP-EVENT "
 """Stands before an event on stdout, among whatever else is printed."""
 
 
 class Events:
     """The events of a run; any thread may send some. Each has its type and its time.
+
+    On stdout each has a proof that it is one of these and not what something else printed.
 
     state (state), call (call, iteration, seconds, bytes, slowest), metrics (iteration, metrics),
     iteration (iteration, iterations, seconds), log (message), failed (cause, kind), finished
@@ -28,6 +32,7 @@ class Events:
         self._file: TextIO | None = None
         self._error: OSError | None = None
         self._lock = threading.Lock()
+        self._proofs = Proofs()
 
     def keep(self, path: Path) -> None:
         """Write what follows to a file too, after what earlier attempts wrote there."""
@@ -41,11 +46,13 @@ class Events:
     def send(self, kind: str, /, **fields: object) -> None:
         """Numbers that are not finite become null. Never raises; `check` does."""
         event = {"type": kind, "time": datetime.now(UTC).isoformat(), **fields}
-        text = json.dumps(_finite(event), default=str)
+        known = _finite(event)
+        assert isinstance(known, dict)
         with self._lock:
-            self._write(sys.stdout, f"{MARK}{text}\n")
+            proven = json.dumps({**known, **self._proofs.take()}, default=str)
+            self._write(sys.stdout, f"{MARK}{proven}\n")
             if self._file is not None:
-                self._write(self._file, text + "\n")
+                self._write(self._file, json.dumps(known, default=str) + "\n")
 
     def _write(self, file: TextIO, text: str) -> None:
         try:

@@ -7,6 +7,7 @@ role and method. What a method raises comes back as data, and so does what moved
 import contextlib
 import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -125,9 +126,8 @@ class Process:
     def open_store(self) -> tuple[str, int]:
         """Serve a rendezvous on a free port for as long as the process lives."""
         host = ray.util.get_node_ip_address()
-        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        self._stores.append(store)
-        return host, store.port
+        self._stores.append(store_at(host))
+        return host, self._stores[-1].port
 
     def join(self, host: str, port: int, *, timeout_seconds: float) -> None:
         """Become a rank of the world; all processes of the set together."""
@@ -292,3 +292,25 @@ def start_ticks(pid: int) -> int | None:
 def environment_of(values: Mapping[str, str]) -> dict[str, object]:
     """Ray's runtime_env that sets these variables before anything is imported."""
     return {"env_vars": dict(values)} if values else {}
+
+
+def store_at(host: str) -> dist.TCPStore:
+    """A torch store on a free port of this one address: torch by itself listens on all of them.
+
+    It asks nobody for credentials. The address of a Ray of this machine alone is loopback.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind((host, 0))
+        port = listener.getsockname()[1]
+    except OSError:
+        listener.close()
+        raise
+    return dist.TCPStore(
+        host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),  # the store closes it
+    )

@@ -29,3 +29,4 @@ def require_key(
     known = [hmac.compare_digest(given, _digest(k.get_secret_value())) for k in settings.api_keys]
     if not any(known):
         raise UnauthorizedError
+    request.state.caller = given

@@ -1,9 +1,12 @@
 """Request bodies: JSON or YAML, bounded, checked, and shown as such in the OpenAPI document."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
+import anyio
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +16,7 @@ from automap.service.api.other_documents import body_errors
 from automap.service.api.refusals import (
     BodyTooLargeError,
     InvalidDocumentError,
+    RequestTimeoutError,
     UnsupportedMediaTypeError,
 )
 from automap.service.errors.domain import InvalidInputError
@@ -27,6 +31,9 @@ MEDIA: dict[str, Media] = {
 }
 _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
+_LARGE_BYTES = 2**20
+_LARGE = threading.Lock()
+"""Large bodies are read one after another: the objects of each take many times its bytes."""
 
 Other = TypeVar("Other", bound=BaseModel)
 
@@ -100,7 +107,8 @@ def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
         raise UnsupportedMediaTypeError("")
     try:
         max_bytes = getattr(request.app.state.settings, limit)
-        data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
+        with _LARGE if len(raw.text) > _LARGE_BYTES else nullcontext():
+            data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
     except DocumentError as error:
         other = "; send YAML as application/yaml" if error.message.startswith("not JSON") else ""
         raise InvalidDocumentError(error.message + other, line=error.line) from None
@@ -144,17 +152,23 @@ def _docs(
 
 
 class BodyLimit:
-    """Answers 413 to a body above the limit, whether its length is declared or not.
+    """Answers 413 to a body above the limit, declared or not, and 408 to one that does not come.
 
     `larger`: limits of paths that take more.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_body_bytes: int, larger: Mapping[str, int] | None = None
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        larger: Mapping[str, int] | None = None,
+        seconds: float,
     ) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
         self.larger = dict(larger or {})
+        self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -165,10 +179,19 @@ class BodyLimit:
             await self._refuse(scope, receive, send, limit)
             return
         received = 0
+        is_whole = False
+        deadline = anyio.current_time() + self.seconds
 
         async def counted() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, is_whole
+            if is_whole:  # what comes now is that the client leaves
+                return await receive()
+            with anyio.move_on_after(deadline - anyio.current_time()) as waiting:
+                message = await receive()
+            if waiting.cancelled_caught:
+                is_whole = True
+                raise RequestTimeoutError(self.seconds)
+            is_whole = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > limit:
                 await self._drain(receive, message, limit)
@@ -190,7 +213,12 @@ class BodyLimit:
         await error_response(error)(scope, receive, send)
 
     async def _drain(self, receive: Receive, message: Message, limit: int) -> None:
+        with anyio.move_on_after(self.seconds):
+            await self._drain_at_most(receive, message, _DRAINED_BODIES * limit)
+
+    @staticmethod
+    async def _drain_at_most(receive: Receive, message: Message, limit: int) -> None:
         drained = 0
-        while message.get("more_body") and drained <= _DRAINED_BODIES * limit:
+        while message.get("more_body") and drained <= limit:
             message = await receive()
             drained += len(message.get("body", b""))

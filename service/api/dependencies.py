@@ -1,8 +1,11 @@
 """What routes ask for: the parts of the service, its database, a session, headers they share."""
 
+import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
+from anyio import from_thread
 from fastapi import Depends, Header, Request
 from sqlalchemy.orm import Session
 
@@ -11,8 +14,13 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 
 def _service(request: Request) -> ServiceParts:
+    """The service, for a request that is ended when its client leaves."""
     service: ServiceParts = request.app.state.service
-    return service
+
+    def is_wanted() -> bool:
+        return not from_thread.run(request.is_disconnected)
+
+    return replace(service, is_wanted=is_wanted)
 
 
 ServiceDep = Annotated[ServiceParts, Depends(_service)]
@@ -39,7 +47,7 @@ def _read_session(database: DatabaseDep) -> Iterator[Session]:
 SessionDep = Annotated[Session, Depends(_write_session, scope="function")]
 ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]
 
-KeyHeader = Annotated[
+_KeyHeader = Annotated[
     str | None,
     Header(
         description="Any text of your own; the same key with the same body gives the same answer",
@@ -48,6 +56,17 @@ KeyHeader = Annotated[
         pattern=r"^[!-~]+$",
     ),
 ]
+
+
+def _own_key(request: Request, idempotency_key: _KeyHeader = None) -> str | None:
+    """The idempotency key as that of its caller: others may use the same text."""
+    caller: bytes | None = getattr(request.state, "caller", None)
+    if idempotency_key is None or caller is None:
+        return idempotency_key
+    return hashlib.sha256(caller + idempotency_key.encode()).hexdigest()
+
+
+KeyDep = Annotated[str | None, Depends(_own_key)]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),

@@ -109,6 +109,9 @@ def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
     framework = responses.get("422", {}).get("content", {}).get("application/json")
     if framework is not None:
         responses["422"] = _response(HTTPStatus.UNPROCESSABLE_ENTITY)
+    responses.setdefault("403", _response(HTTPStatus.FORBIDDEN))
+    if "requestBody" in operation:
+        responses.setdefault("408", _response(HTTPStatus.REQUEST_TIMEOUT))
     responses.setdefault("500", _response(HTTPStatus.INTERNAL_SERVER_ERROR))
     if with_keys:
         responses["401"] = _response(HTTPStatus.UNAUTHORIZED)

@@ -30,6 +30,39 @@ class BodyTooLargeError(domain.ServiceError):
         super().__init__(f"A body may have at most {limit_bytes} bytes")
 
 
+class RequestTimeoutError(domain.ServiceError):
+    """The body did not come in time."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        super().__init__(f"The body of a request must come within {limit_seconds:g} s")
+
+
+class UnknownHostError(domain.ServiceError):
+    """The request is for a host that the service is not known by."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"Host {host[:100]!r} is no name of this service; name it in AUTOMAP_ALLOWED_HOSTS"
+        )
+
+
+class OtherUserError(domain.ServiceError):
+    """Without keys a service on loopback is its user's alone."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This service has no keys and answers its own user alone; set AUTOMAP_API_KEYS to "
+            "share it"
+        )
+
+
+class CrossSiteError(domain.ServiceError):
+    """A page of another site made a browser send the request."""
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(f"A page of {origin[:100]!r} may not send requests to this service")
+
+
 class UnauthorizedError(domain.ServiceError):
     """The API key is missing or unknown."""
 
@@ -41,9 +74,14 @@ KINDS: Mapping[type[Exception], Kind] = {
     **OUTCOMES,
     InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
     UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
+    UnknownHostError: Kind("unknown-host", 403, "Not a host of this service"),
+    OtherUserError: Kind("other-user", 403, "Another user's service"),
+    CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
+    domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
+    RequestTimeoutError: Kind("request-timeout", 408, "Request not sent in time"),
     BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
     UnsupportedMediaTypeError: Kind("unsupported-media-type", 415, "Unsupported content type"),
     domain.InvalidInputError: Kind("invalid-spec", 422, "Invalid input"),
@@ -66,6 +104,7 @@ HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
     UnauthorizedError: {"WWW-Authenticate": "Bearer"},
     domain.RequestInProgressError: {"Retry-After": "1"},
     BodyTooLargeError: {"Connection": "close"},
+    RequestTimeoutError: {"Connection": "close"},
     UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
     domain.BusyError: {"Retry-After": "5"},
     domain.NotReadyError: {"Retry-After": "5"},

@@ -14,7 +14,7 @@ def run_server(given: ServeArguments) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     from automap.service.api.sockets import AddressError
-    from automap.service.server import serve
+    from automap.service.server import OpenServiceError, serve
     from automap.service.worker.process import WorkerProcess
 
     worker = WorkerProcess(settings) if given.with_worker else None
@@ -22,6 +22,8 @@ def run_server(given: ServeArguments) -> None:
         serve(settings, worker)
     except AddressError as error:
         raise BadInputError(str(error), ["choose another one with --host and --port"]) from None
+    except OpenServiceError as error:
+        raise BadInputError(str(error)) from None
     except SQLAlchemyError as error:
         raise _unusable(error) from error
 

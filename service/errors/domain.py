@@ -34,6 +34,16 @@ class ConflictError(ServiceError):
     """The request does not go with what is stored."""
 
 
+class OlderVersionError(ServiceError):
+    """A plan cannot be asked about: an earlier version stored it, and this one reads it no more."""
+
+    def __init__(self, plan_id: object) -> None:
+        super().__init__(
+            f"Plan {plan_id} was stored by an earlier version: it is shown as it is, and nothing "
+            "can be asked about it; plan its job again"
+        )
+
+
 class InvalidInputError(ServiceError):
     """Values of the request are wrong; `what` names what they are values of."""
 
@@ -122,6 +132,23 @@ class PlannerProcessError(Exception):
 
 class PlannerCrashedError(PlannerProcessError):
     """The planner process failed or died over a job: our fault."""
+
+
+class PlannerDiedError(PlannerCrashedError):
+    """The planner process was killed or died as often as it is tried."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the planner process was ended from outside, and again: {how}")
+
+
+class PlannerMemoryError(PlannerProcessError):
+    """The planner process was ended because it took more memory than the service allows."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"planning took more than the {limit_bytes / 2**30:.3g} GiB of memory that this "
+            "service allows and was ended"
+        )
 
 
 class PlannerTimeoutError(PlannerProcessError):

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -56,11 +57,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
+MEMORY_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+"""What the process may reserve; 0: as much as there is."""
 _STRATEGIES = TypeAdapter(list[Strategy])
 
 
 def main() -> None:
     """Serve requests from standard input until it closes."""
+    if MEMORY_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer

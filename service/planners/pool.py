@@ -1,9 +1,11 @@
 """Planner processes as the service sees them: warm, one request at a time, ended when overdue."""
 
 import logging
+import math
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -21,10 +23,13 @@ from automap.planner.errors import (
     SpecError,
 )
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
+from automap.service.environment import passed_on
 from automap.service.errors.domain import (
     BusyError,
     PlannerCancelledError,
     PlannerCrashedError,
+    PlannerDiedError,
+    PlannerMemoryError,
     PlannerTimeoutError,
 )
 from automap.service.planners.messages import (
@@ -41,6 +46,11 @@ from automap.service.planners.messages import (
 
 log = logging.getLogger(__name__)
 _READ_BYTES = 2**16
+_MEMORY_TICK_SECONDS = 0.1
+_RESERVED_BYTES = 2**31
+"""What a process may reserve beyond what it may use: the stacks of its threads, say."""
+_WAIT_SECONDS = 0.5
+"""How often a request that waits for a process is asked whether it is still wanted."""
 
 
 def _always() -> bool:
@@ -50,10 +60,24 @@ def _always() -> bool:
 class PlannerProcess:
     """One planner process; started anew after it was ended or died."""
 
-    def __init__(self, *, tick_seconds: float = 1.0, profiles_folder: Path | None = None) -> None:
-        """`profiles_folder`: where the profiles are that specs name by version."""
+    def __init__(
+        self,
+        *,
+        tick_seconds: float = 1.0,
+        profiles_folder: Path | None = None,
+        memory_bytes: int = 2**33,
+    ) -> None:
+        """A process that is not started yet.
+
+        Args:
+            tick_seconds: How often a request is asked whether it is still wanted.
+            profiles_folder: Where the profiles are that specs name by version.
+            memory_bytes: Resident memory at which the process is ended.
+        """
         self._tick_seconds = tick_seconds
-        self._arguments = [] if profiles_folder is None else [str(profiles_folder)]
+        self._memory_bytes = memory_bytes
+        # The process bounds what it reserves by itself, should this one not be there to look.
+        self._arguments = [str(profiles_folder or "."), str(memory_bytes + _RESERVED_BYTES)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -73,6 +97,7 @@ class PlannerProcess:
                     [sys.executable, "-m", "automap.service.planners.child", *self._arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
+                    env=passed_on(),
                 )
 
     def stop(self) -> None:
@@ -90,21 +115,32 @@ class PlannerProcess:
     ) -> JsonValue:
         """The result of a request; `keep_going` is asked every tick whether it is still wanted.
 
+        A process that was killed from outside is tried a second time.
+
         Raises:
             SpecError, InfeasibleError, NoSolutionInTimeError: as the planner did.
-            PlannerTimeoutError, PlannerCancelledError, PlannerCrashedError: it did not answer.
+            PlannerTimeoutError, PlannerMemoryError, PlannerCancelledError, PlannerCrashedError:
+                it did not answer.
         """
+        line = request.model_dump_json(by_alias=True).encode() + b"\n"
+        try:
+            answer = self._answer(line, limit_seconds, keep_going)
+        except PlannerDiedError:
+            answer = self._answer(line, limit_seconds, keep_going)
+        if isinstance(answer, Crash) and answer.exception == "MemoryError":
+            raise PlannerMemoryError(self._memory_bytes)
+        return _result(answer)
+
+    def _answer(self, line: bytes, limit_seconds: float, keep_going: Callable[[], bool]) -> Answer:
         self.start()
         answered = False
         try:
-            line = self._exchange(
-                request.model_dump_json(by_alias=True).encode() + b"\n", limit_seconds, keep_going
-            )
+            answer = self._exchange(line, limit_seconds, keep_going)
             answered = True
         finally:
             if not answered:
                 self._replace()
-        return _result(ANSWER.validate_json(line))
+        return ANSWER.validate_json(answer)
 
     def _exchange(self, line: bytes, limit_seconds: float, keep_going: Callable[[], bool]) -> bytes:
         process = self._process
@@ -125,11 +161,14 @@ class PlannerProcess:
             now = time.monotonic()
             if now >= deadline:
                 raise PlannerTimeoutError(limit_seconds)
+            if _resident_bytes(process.pid) > self._memory_bytes:
+                raise PlannerMemoryError(self._memory_bytes)
             if now >= next_tick:
                 next_tick = now + self._tick_seconds
                 if not keep_going():
                     raise PlannerCancelledError("the job was cancelled")
-            if waiting.poll(1000 * max(0.0, min(deadline, next_tick) - now)):
+            until = min(deadline, next_tick, now + _MEMORY_TICK_SECONDS)
+            if waiting.poll(1000 * max(0.0, until - now)):
                 chunk = os.read(process.stdout.fileno(), _READ_BYTES)
                 if not chunk:
                     raise self._lost()
@@ -137,12 +176,12 @@ class PlannerProcess:
                 if chunk.endswith(b"\n"):  # JSON has no line break inside
                     return bytes(received)
 
-    def _lost(self) -> PlannerCancelledError | PlannerCrashedError:
+    def _lost(self) -> PlannerCancelledError | PlannerDiedError:
         if self._stopped:
             return PlannerCancelledError("the service is shutting down")
-        status = self._process.wait() if self._process else None
-        log.error("the planner process ended with status %s", status)
-        return PlannerCrashedError(f"the planner process ended with status {status}")
+        how = _how_it_ended(self._process.wait() if self._process else None)
+        log.error("the planner process was lost: %s", how)
+        return PlannerDiedError(how)
 
     def _replace(self) -> None:
         with self._lock:
@@ -158,6 +197,23 @@ class PlannerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+def _how_it_ended(status: int | None) -> str:
+    if status is None or status >= 0:
+        return f"it ended with status {status}"
+    name = signal.Signals(-status).name
+    short = "; this machine may be short of memory" if name == "SIGKILL" else ""
+    return f"it ended by {name}{short}"
+
+
+def _resident_bytes(process_id: int) -> int:
+    """What the process has in memory; 0: it is gone, or this system does not tell."""
+    try:
+        pages = Path(f"/proc/{process_id}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:
@@ -188,8 +244,18 @@ def _result(answer: Answer) -> JsonValue:
 class PlannerPool:
     """The planner processes that answer waiting requests, and how many requests may wait."""
 
-    def __init__(self, *, size: int, max_waiting: int, profiles_folder: Path | None = None) -> None:
-        self._all = [PlannerProcess(profiles_folder=profiles_folder) for _ in range(size)]
+    def __init__(
+        self,
+        *,
+        size: int,
+        max_waiting: int,
+        profiles_folder: Path | None = None,
+        memory_bytes: int = 2**33,
+    ) -> None:
+        self._all = [
+            PlannerProcess(profiles_folder=profiles_folder, memory_bytes=memory_bytes)
+            for _ in range(size)
+        ]
         # The one that was busy last: it keeps the tables of the jobs that it was asked about.
         self._idle: queue.LifoQueue[PlannerProcess] = queue.LifoQueue()
         self._places = threading.BoundedSemaphore(size + max_waiting)
@@ -207,15 +273,32 @@ class PlannerPool:
             process.stop()
 
     @contextmanager
-    def process(self) -> Iterator[PlannerProcess]:
-        """An idle process, after waiting for one; a `busy` problem if too many wait already."""
+    def process(
+        self, *, is_wanted: Callable[[], bool] = _always, wait_seconds: float = math.inf
+    ) -> Iterator[PlannerProcess]:
+        """An idle process, after waiting for one as long as it is wanted.
+
+        Raises:
+            BusyError: too many wait already, or there is none within `wait_seconds`.
+            PlannerCancelledError: nobody wants it any more.
+        """
         if not self._places.acquire(blocking=False):
             raise BusyError
         try:
-            process = self._idle.get()
+            process = self._next_idle(is_wanted, wait_seconds)
             try:
                 yield process
             finally:
                 self._idle.put(process)
         finally:
             self._places.release()
+
+    def _next_idle(self, is_wanted: Callable[[], bool], wait_seconds: float) -> PlannerProcess:
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            with suppress(queue.Empty):
+                return self._idle.get(timeout=min(_WAIT_SECONDS, wait_seconds))
+            if not is_wanted():
+                raise PlannerCancelledError("nobody waits for the answer")
+            if time.monotonic() >= deadline:
+                raise BusyError

@@ -33,7 +33,10 @@ class Dispatcher:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._processes = [
-            PlannerProcess(profiles_folder=settings.profiles_folder)
+            PlannerProcess(
+                profiles_folder=settings.profiles_folder,
+                memory_bytes=settings.planner_memory_bytes,
+            )
             for _ in range(settings.queue_planners)
         ]
         self._threads = [

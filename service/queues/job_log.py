@@ -12,12 +12,21 @@ from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobEventRow, JobLogRow
 
+MAX_EVENTS = 1_000_000
+"""Events of a job that are kept; what later ones measure is taken from them nevertheless."""
+_ALWAYS = ("finished", "failed")
 _PIECE_CHARACTERS = 2**16
 
 
-def add_events(session: Session, job_id: UUID, events: Iterable[JsonObject]) -> None:
-    """Number the events and add them."""
-    for sequence, event in enumerate(events, start=next_number(session, job_id)):
+def add_events(
+    session: Session, job_id: UUID, events: Iterable[JsonObject], *, bounded: bool = False
+) -> None:
+    """Number the events and add them; if `bounded`, of too many only those that end a job."""
+    sequence = next_number(session, job_id) - 1
+    for event in events:
+        if bounded and sequence >= MAX_EVENTS and event["type"] not in _ALWAYS:
+            continue
+        sequence += 1
         time = _time(event.get("time"))
         document: JsonObject = {**event, "time": time.isoformat()}
         session.add(JobEventRow(job_id=job_id, sequence=sequence, time=time, document=document))

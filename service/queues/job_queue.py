@@ -27,6 +27,9 @@ from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
 
+_PROOFS = "event_proofs"
+"""In `measured`: the proofs that the next event of this attempt may follow."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
@@ -61,6 +64,12 @@ class Progress:
     """Its end was asked for."""
     log_offset: int = 0
     """Bytes of the attempt's output that are written down."""
+
+    @property
+    def proofs(self) -> list[str]:
+        """What the next event of the attempt must follow."""
+        known = self.measured.get(_PROOFS)
+        return [str(proof) for proof in known] if isinstance(known, list) else []
 
 
 def enqueue(session: Session, row: JobRow) -> None:
@@ -138,8 +147,10 @@ def record(
     row.lease_expires_at = leases.expiry(lease_seconds)
     if printed:
         row.log_offset = printed.end_offset
+        if printed.proofs:
+            row.measured = {**row.measured, _PROOFS: list(printed.proofs)}
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
-        add_events(session, row.id, _ingest(session, row, printed.events))
+        add_events(session, row.id, _ingest(session, row, printed.events), bounded=True)
     return Progress(
         row.iteration,
         row.iterations,
@@ -288,6 +299,7 @@ def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
     row.attempts += 1
     row.submission_id = f"automap-{row.id}-{row.attempts}"
     row.log_offset = 0
+    row.measured = {name: value for name, value in row.measured.items() if name != _PROOFS}
     _add_status(session, row, attempt=row.attempts, **more)
 
 

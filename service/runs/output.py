@@ -6,14 +6,18 @@ on; docs/guides/running.md has the contract.
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from automap.executor.telemetry.proofs import before
 from automap.service.schemas.documents import JsonObject
 
 MARK = b"AUTOMAP-EVENT "
 """What comes before an event; it may follow the start of a line that something else printed."""
 
 MAX_EVENT_BYTES = 2**24
+_TORN_EVENTS = 64
+"""So many events in a row may be lost, by something that prints between their bytes."""
 _MAX_LINE_BYTES = 2**16
 """A line without an event is passed on once it is so long, finished or not."""
 
@@ -26,6 +30,8 @@ class Printed:
     text: str = ""
     end_offset: int = 0
     """Bytes of the whole output up to here."""
+    proofs: list[str] = field(default_factory=list)
+    """Which proofs the next event may follow; none: no event had one."""
 
     def __bool__(self) -> bool:
         return bool(self.events or self.text)
@@ -34,9 +40,11 @@ class Printed:
 class OutputReader:
     """Takes the output piece by piece and gives back what is complete."""
 
-    def __init__(self, offset: int = 0) -> None:
+    def __init__(self, offset: int = 0, proofs: Sequence[str] = ()) -> None:
+        """Reads from the byte `offset` on, where the next event follows one of the `proofs`."""
         self._offset = offset
         self._rest = b""
+        self._proofs = list(proofs)
 
     @property
     def received(self) -> int:
@@ -62,15 +70,37 @@ class OutputReader:
         printed = Printed(end_offset=self._offset)
         *lines, unfinished = complete.split(b"\n")
         for line in [line + b"\n" for line in lines] + [unfinished] * bool(unfinished):
-            before, mark, document = line.partition(MARK)
+            ahead, mark, document = line.partition(MARK)
             event = _event(document) if mark else None
-            if event is None:
+            if event is None or not self._is_proven(event):
                 printed.text += _as_text(line)
                 continue
             printed.events.append(event)
-            if before.strip():
-                printed.text += _as_text(before + b"\n")
+            if ahead.strip():
+                printed.text += _as_text(ahead + b"\n")
+        printed.proofs = list(self._proofs)
         return printed
+
+    def _is_proven(self, event: JsonObject) -> bool:
+        """Whether the program itself sent the event: once one had a proof, all must.
+
+        The first is sent before anything that others wrote is even loaded.
+        """
+        proof, following = event.pop("proof", None), event.pop("next_proof", None)
+        if not isinstance(proof, str):
+            return not self._proofs
+        if self._proofs and not _follows(proof, self._proofs):
+            return False
+        self._proofs = [proof] + ([following] if isinstance(following, str) else [])
+        return True
+
+
+def _follows(proof: str, known: Sequence[str]) -> bool:
+    for _ in range(_TORN_EVENTS):
+        proof = before(proof)
+        if proof in known:
+            return True
+    return False
 
 
 def _event(document: bytes) -> JsonObject | None:

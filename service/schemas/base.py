@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
 )
 
 Item = TypeVar("Item")
@@ -34,6 +35,12 @@ def _in_utc(moment: datetime) -> datetime:
         return moment.astimezone(UTC)
     except OverflowError:
         raise ValueError("this moment is outside the years 1 to 9999 in UTC") from None
+
+
+OlderDocument = Annotated[
+    dict[str, JsonValue],
+    Field(description="What an earlier version stored, as it is, where this one reads it no more"),
+]
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]

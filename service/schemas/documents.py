@@ -18,6 +18,8 @@ JsonObject = dict[str, JsonValue]
 
 MAX_DEPTH = 64
 MAX_DOCUMENT_BYTES = 2**20
+MAX_VALUES = 4_000_000
+"""Each takes dozens of bytes of memory, however short it is in the document."""
 _INT64_DIGITS = 19
 
 # Strings are swallowed whole so that a bracket inside one does not count; an unterminated string
@@ -83,6 +85,8 @@ def load_document(
     decoded = _decode(encoded)
     if not decoded.strip():
         raise DocumentError("the document is empty")
+    if decoded.count(",") + decoded.count("[") + decoded.count("{") > MAX_VALUES:
+        raise DocumentError(f"more than {MAX_VALUES} values")
     data = _load_json(decoded) if media == "json" else _load_yaml(decoded)
     if "\\" in decoded:  # only an escape can bring these characters in
         _refuse_unstorable_text(data)

@@ -12,7 +12,7 @@ from pydantic import (
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import GivenAlgorithm, JobSpec
-from automap.service.schemas.base import ApiModel, Moment, PageQuery
+from automap.service.schemas.base import ApiModel, Moment, OlderDocument, PageQuery
 from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
@@ -87,7 +87,7 @@ class JobSuggestion(ApiModel):
 class JobRecord(PlanJob):
     """A job: what it runs with, how far it is, and the report or the problem once it is over."""
 
-    settings: RunSettings
+    settings: RunSettings | OlderDocument
     submission_id: str | None = Field(default=None, description="Its name in Ray, last attempt")
     output: str | None = Field(default=None, description="Folder on the cluster, all attempts")
     report: dict[str, JsonValue] | None = Field(

@@ -10,7 +10,7 @@ from pydantic import (
 
 from automap.planner import Plan
 from automap.planner.spec import GivenAlgorithm, JobSpec, Name
-from automap.service.schemas.base import ApiModel, ModelName, Moment, PageQuery
+from automap.service.schemas.base import ApiModel, ModelName, Moment, OlderDocument, PageQuery
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.problems import Problem
 
@@ -45,8 +45,8 @@ class PlanRecord(PlanSummary):
     """A stored plan: the spec as it was planned, and the plan or the problem once there is one."""
 
     attempts: int = Field(description="How often the job was taken up")
-    spec: JobSpec
-    plan: Plan | None = None
+    spec: JobSpec | OlderDocument
+    plan: Plan | OlderDocument | None = None
     problem: Problem | None = None
     jobs: list[PlanJob] = Field(default=[], description="The latest runs of the plan, at most 20")
 

@@ -76,6 +76,8 @@ OUTCOMES: Mapping[type[Exception], Kind] = {
     NotExportableError: Kind("not-exportable", 422, "The framework cannot be told this plan"),
     NoSolutionInTimeError: Kind("no-solution-in-time", 422, "No plan within the time limit"),
     PlannerTimeoutError: Kind("planning-timeout", 504, "Planning took too long"),
+    domain.PlannerMemoryError: Kind("planning-memory", 422, "Planning needs too much memory"),
+    domain.PlannerDiedError: Kind("planner-killed", 500, "The planner process was killed"),
     Exception: Kind("internal-error", 500, "Internal error"),
 }
 """How plans and jobs fail, by class of error or its nearest base; any other is our bug."""
@@ -106,7 +108,9 @@ def _fields(error: Exception, data: object) -> dict[str, Any]:
             return {"detail": detail, "reasons": error.reasons}
         case NoSolutionInTimeError():
             return {"detail": detail, "lower_bound_seconds": error.lower_bound_seconds}
-        case PlannerTimeoutError():
+        case domain.PlannerDiedError():
+            return {"detail": detail}
+        case PlannerTimeoutError() | domain.PlannerMemoryError():
             less = "ask for less: a smaller cluster, fewer models, a lower time limit"
             return {"detail": f"{detail}; {less}"}
     return {"detail": "The service failed on this request; its log says how"}

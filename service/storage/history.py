@@ -8,7 +8,6 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, contains_eager, defer
 
-from automap.planner import Plan
 from automap.planner.runs import planned_seconds
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
@@ -23,6 +22,7 @@ from automap.service.schemas.history import (
     PlanHistory,
 )
 from automap.service.storage.paging import page_of
+from automap.service.storage.stored_documents import stored_plan
 from automap.service.storage.tables import JobRow, PlanRow
 
 JOBS_SHOWN = 20
@@ -50,8 +50,11 @@ class Predicted:
 
     @classmethod
     def of(cls, row: PlanRow) -> "Predicted":
-        """A plan that was made: one that runs was."""
-        plan = Plan.model_validate(row.plan)
+        """A plan that was made; of one of an earlier version the iteration alone."""
+        plan = stored_plan(row.plan)
+        if plan is None:
+            seconds = (row.plan or {}).get("iteration_seconds")
+            return cls(call_seconds.number(seconds) or 0.0, {}, {})
         kinds: dict[str, str] = {
             call.id: call.kind for call in plan.calls if call.copy_id is not None
         }

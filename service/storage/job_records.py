@@ -8,7 +8,6 @@ from pydantic import ValidationError
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
-from automap.planner import Plan
 from automap.planner.runs import Suggestion
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import NotFoundError
@@ -34,10 +33,15 @@ from automap.service.schemas.measurements import (
     ProfileJobSummary,
     TableProgress,
 )
-from automap.service.schemas.problems import Problem
 from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now
 from automap.service.storage.paging import page_of
+from automap.service.storage.stored_documents import (
+    as_stored,
+    required,
+    stored_plan,
+    stored_problem,
+)
 from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, PlanRow
 
 JOBS_SHOWN = 20
@@ -47,7 +51,7 @@ _DOCUMENTS = (JobRow.settings, JobRow.report, JobRow.problem)
 
 def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
     """The row of a run of this plan."""
-    spec = JobSpec.model_validate(plan.spec)
+    spec = required(JobSpec, plan.spec, plan_id=plan.id)
     return JobRow(
         plan=plan,
         created_at=utc_now(),
@@ -118,7 +122,7 @@ def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
     ).all()
     if not rows:
         return []
-    predicted = _plan(plan)
+    predicted = stored_plan(plan.plan)
     return [
         PlanJob(**_summary(row, plan), calls=call_seconds.calls_of(predicted, row.measured))
         for row in rows
@@ -133,15 +137,15 @@ def job_record(
         return _profile_record(row)
     return JobRecord(
         **_summary(row, row.plan),
-        calls=call_seconds.calls_of(_plan(row.plan), row.measured),
-        settings=RunSettings.model_validate(row.settings),
+        calls=call_seconds.calls_of(stored_plan(row.plan.plan), row.measured),
+        settings=as_stored(RunSettings, row.settings),
         submission_id=row.submission_id,
         output=row.output,
         report=row.report,
         response_lengths=iteration_history.read(row.measured.get("iterations")).observed_lengths,
         suggestions=list(suggested),
         drift=drift_of(row.report),
-        problem=None if row.problem is None else Problem.model_validate(row.problem),
+        problem=stored_problem(row.problem),
     )
 
 
@@ -155,7 +159,7 @@ def _profile_record(row: JobRow) -> ProfileJobRecord:
         output=row.output,
         cluster=found_cluster(row),
         report=row.report,
-        problem=None if row.problem is None else Problem.model_validate(row.problem),
+        problem=stored_problem(row.problem),
     )
 
 
@@ -222,10 +226,6 @@ def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
     text = "".join(reversed(pieces))
     ending = "\n" if text.endswith("\n") else ""
     return "\n".join(text.removesuffix("\n").split("\n")[-lines:]) + ending
-
-
-def _plan(row: PlanRow) -> Plan | None:
-    return None if row.plan is None else Plan.model_validate(row.plan)
 
 
 def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
-from automap.service.schemas.problems import Problem
 from automap.service.storage import history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import page_of
+from automap.service.storage.stored_documents import as_stored, stored_problem
 from automap.service.storage.tables import PlanModelRow, PlanRow
 
 
@@ -110,9 +110,9 @@ def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = 
     return PlanRecord(
         **dict(_summary(row, runs)),
         attempts=row.attempts,
-        spec=JobSpec.model_validate(row.spec),
-        plan=None if row.plan is None else Plan.model_validate(row.plan),
-        problem=None if row.problem is None else Problem.model_validate(row.problem),
+        spec=as_stored(JobSpec, row.spec),
+        plan=None if row.plan is None else as_stored(Plan, row.plan),
+        problem=stored_problem(row.problem),
         jobs=list(jobs),
     )
 

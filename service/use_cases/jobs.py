@@ -16,6 +16,7 @@ from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
+from automap.service.storage.stored_documents import required
 from automap.service.storage.tables import PlanRow
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
@@ -123,8 +124,8 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
         raise InvalidInputError([error])
     if row.status in ("failed", "cancelled"):
         raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
-    _check_settings(request, JobSpec.model_validate(row.spec), data)
-    if row.plan is not None and (lacks := plan_errors(Plan.model_validate(row.plan))):
+    _check_settings(request, required(JobSpec, row.spec, plan_id=row.id), data)
+    if row.plan is not None and (lacks := plan_errors(required(Plan, row.plan, plan_id=row.id))):
         error = FieldError(
             field="plan_id",
             value=str(request.plan_id),

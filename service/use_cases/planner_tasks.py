@@ -1,5 +1,6 @@
 """What use cases need of the planner: specs made whole, and tasks for planner processes."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -76,9 +77,12 @@ def ask(
     task: PlannerTask,
     *,
     limit_seconds: float = BRIEF_SECONDS,
+    wait_seconds: float = math.inf,
     prefix: str = "",
 ) -> JsonValue:
     """What a planner process answers; `prefix` is where the request has the spec.
+
+    A client that leaves ends the search. `wait_seconds` bounds the wait for an idle process.
 
     Raises:
         PlanningError: the planner's own answer.
@@ -87,5 +91,6 @@ def ask(
     with spec_at(prefix):
         if (spec := spec_of(task)) is not None:
             profile_files.materialise(service.database, service.settings.profiles_folder, spec)
-        with service.planners.process() as process:
-            return process.run(task, limit_seconds=limit_seconds)
+        planners, is_wanted = service.planners, service.is_wanted
+        with planners.process(is_wanted=is_wanted, wait_seconds=wait_seconds) as process:
+            return process.run(task, limit_seconds=limit_seconds, keep_going=is_wanted)

@@ -62,7 +62,7 @@ def _make(
 def _plan_now(service: ServiceParts, spec: JobSpec, answer: Answer) -> dict[str, JsonValue]:
     def keep_key() -> bool:
         answer.extend()
-        return True
+        return service.is_wanted()
 
     limit = planning_deadline_seconds(
         spec, overhead_seconds=service.settings.planning_overhead_seconds
@@ -71,7 +71,7 @@ def _plan_now(service: ServiceParts, spec: JobSpec, answer: Answer) -> dict[str,
     profile_files.materialise(service.database, folder, spec)
     others = profile_files.materialise_for_remedies(service.database, folder, spec)
     request = PlanTask(spec=spec, profiles=others)
-    with service.planners.process() as process:
+    with service.planners.process(is_wanted=keep_key) as process:
         plan = process.run(request, limit_seconds=limit, keep_going=keep_key)
     assert isinstance(plan, dict)
     return plan

@@ -1,9 +1,11 @@
 """The parts of the running service that its use cases work with."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
+from automap.service.schemas.studies import StrategyDescription
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 
@@ -16,3 +18,7 @@ class ServiceParts:
     database: Database
     planners: PlannerPool
     dispatcher: Dispatcher
+    is_wanted: Callable[[], bool] = lambda: True
+    """Whether the client of the request that is answered is still there."""
+    strategies: list[StrategyDescription] = field(default_factory=list)
+    """What there is to compare with, once a planner process has told."""

@@ -12,7 +12,8 @@ from automap.planner import (
     Simulation,
     Strategy,
 )
-from automap.service.errors.domain import ConflictError
+from automap.planner.errors import SpecError
+from automap.service.errors.domain import ConflictError, OlderVersionError
 from automap.service.planners.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from automap.service.planners.messages import (
     CompareTask,
@@ -35,6 +36,8 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
+_STRATEGIES_SECONDS = 5.0
+"""What a list may wait for a planner process, the first time."""
 _EXPLAIN_SECONDS = 900.0
 """Seconds for dozens of searches, each with a limit of its own."""
 
@@ -54,7 +57,7 @@ def compare(service: ServiceParts, record: PlanRecord, names: list[str]) -> Comp
     """What named strategies cost beside a plan.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: there is no such strategy.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -72,22 +75,36 @@ def simulate(service: ServiceParts, record: PlanRecord, request: SimulateRequest
     """Iterations of a plan, with lengths drawn anew in each.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: the plan is one of another version.
         PlannerProcessError, BusyError: no planner process has answered.
     """
     plan = _made(record, "simulate")
+    _refuse_many_sequences(service, plan, request.iterations)
     task = SimulateTask(
         plan=plan, iterations=request.iterations, seed=request.seed, trace=request.trace
     )
     return Simulation.model_validate(ask(service, task))
 
 
+def _refuse_many_sequences(service: ServiceParts, plan: Plan, iterations: int) -> None:
+    """The length of every sequence of every iteration is drawn."""
+    workload = plan.spec.workload
+    sequences = iterations * workload.prompts_per_iteration * workload.responses_per_prompt
+    most = service.settings.max_simulated_sequences
+    if sequences > most:
+        raise SpecError(
+            "iterations",
+            f"{iterations} iterations have {sequences} sequences, and this service draws {most}",
+            remedy="simulate fewer iterations, or a job with fewer sequences in each",
+        )
+
+
 def explain(service: ServiceParts, record: PlanRecord, options: ExplainOptions) -> Explanation:
     """Why a plan is as it is.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: the plan is one of another version.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -99,7 +116,7 @@ def export(service: ServiceParts, record: PlanRecord, target: str) -> Launch:
     """A plan as the launch of another framework.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: there is no such framework, or it cannot be told the plan.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -111,7 +128,7 @@ def replan(service: ServiceParts, record: PlanRecord, options: ReplanOptions) ->
     """Whether a plan that runs should be kept.
 
     Raises:
-        ConflictError: the plan is not made.
+        ConflictError, OlderVersionError: the plan is not made, or not by this version.
         PlanningError: nothing fits any more, or something in the options is wrong.
         PlannerProcessError, BusyError: no planner process has answered.
     """
@@ -126,10 +143,15 @@ def strategies(service: ServiceParts) -> list[StrategyDescription]:
     Raises:
         PlannerProcessError, BusyError: no planner process has answered.
     """
-    return _DESCRIPTIONS.validate_python(ask(service, StrategiesTask()))
+    if not service.strategies:
+        named = ask(service, StrategiesTask(), wait_seconds=_STRATEGIES_SECONDS)
+        service.strategies[:] = _DESCRIPTIONS.validate_python(named)
+    return service.strategies
 
 
 def _made(record: PlanRecord, what: str) -> Plan:
     if record.plan is None:
         raise ConflictError(f"Plan {record.id} is {record.status}: there is nothing to {what}")
+    if not isinstance(record.plan, Plan):
+        raise OlderVersionError(record.id)
     return record.plan

@@ -48,7 +48,10 @@ class DriftWatch:
     def answer(self, plan: Plan, run_window: RunWindow) -> Suggestion:
         """Why the run has drifted and whether to move, by a planner process of its own."""
         profile_files.materialise(self._database, self._settings.profiles_folder, plan.spec)
-        process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
+        process = PlannerProcess(
+            profiles_folder=self._settings.profiles_folder,
+            memory_bytes=self._settings.planner_memory_bytes,
+        )
         try:
             answer = process.run(
                 SuggestTask(plan=plan, run_window=run_window),

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from automap.service.environment import passed_on
 from automap.service.worker.ray_jobs import RayUnavailableError
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,10 @@ class _Address(BaseModel):
 class LocalRay:
     """The Ray whose address is in a folder; workers that share the folder share it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, environment: Iterable[str] = ()) -> None:
+        """`environment`: names of further variables that it and its jobs inherit."""
         self._folder = folder.absolute()
+        self._environment = tuple(environment)
         self._file = self._folder / "address.json"
         self._token = self._folder / "token"
 
@@ -63,6 +66,7 @@ class LocalRay:
             RayUnavailableError: it does not start.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
         with self._locked():
             self._share_token()
             known = self._known()
@@ -137,7 +141,11 @@ class LocalRay:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1", "PYTHONUNBUFFERED": "1"},
+                env={
+                    **passed_on(self._environment),
+                    "RAY_DISABLE_IMPORT_WARNING": "1",
+                    "PYTHONUNBUFFERED": "1",
+                },
                 start_new_session=True,  # neither Ctrl-C nor our end is its end
             )
         known = _Address(
@@ -182,7 +190,10 @@ def _command(ports: list[int], temporary: Path) -> list[str]:
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         *(f"--{name}={port}" for name, port in zip(names, ports, strict=True)),
         "--dashboard-host=127.0.0.1",
-        f"--temp-dir={temporary}",
+        # Nobody else on this machine, let alone beyond it, has business with it: Ray opens its own
+        # folder to everyone, so that stays inside one that is not.
+        "--node-ip-address=127.0.0.1",
+        f"--temp-dir={temporary / 'ray'}",
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--disable-usage-stats",
     ]

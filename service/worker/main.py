@@ -9,6 +9,7 @@ import threading
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap.executor.run.parent import when_stdin_closes
+from automap.service.environment import hide_environment
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.settings import Settings
@@ -35,7 +36,11 @@ class Worker:
         self._database = database
         self._settings = settings
         self._stopping = threading.Event()
-        self._local = LocalRay(settings.ray_folder) if settings.ray_address is None else None
+        self._local = (
+            LocalRay(settings.ray_folder, environment=settings.job_environment)
+            if settings.ray_address is None
+            else None
+        )
         self._threads: list[threading.Thread] = []
 
     def stop(self) -> None:
@@ -115,6 +120,7 @@ class Worker:
 def work(settings: Settings, *, until_stdin_closes: bool = False) -> None:
     """Be a worker until SIGINT or SIGTERM; the database must have been migrated."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    hide_environment()
     logging.getLogger("httpx").setLevel(logging.WARNING)
     database = Database(settings.database_url)
     worker = Worker(database, settings)

@@ -94,7 +94,7 @@ class Supervision:
         """Look at the job once; whether it is over."""
         progress = self._renew()
         if self._output is None:
-            self._output = OutputReader(progress.log_offset)
+            self._output = OutputReader(progress.log_offset, progress.proofs)
             self._drift.look(progress)  # whoever held the job may have had no time to
         ray = self._ray = self._ray or self._connect()
         found = ray.find(self._held.submission_id)

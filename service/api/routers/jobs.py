@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import (
     DatabaseDep,
-    KeyHeader,
+    KeyDep,
     ReadSessionDep,
     ServiceDep,
     SessionDep,
@@ -53,7 +53,7 @@ def create_job(
     body: JobBody,
     service: ServiceDep,
     response: Response,
-    idempotency_key: KeyHeader = None,
+    idempotency_key: KeyDep,
 ) -> JobRecord:
     """Queue a run of a stored plan, or of a spec that is planned first.
 

@@ -7,7 +7,7 @@ from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanO
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import (
-    KeyHeader,
+    KeyDep,
     PreferHeader,
     ReadSessionDep,
     ServiceDep,
@@ -82,8 +82,8 @@ def create_plan(
     body: SpecBody,
     service: ServiceDep,
     response: Response,
+    idempotency_key: KeyDep,
     prefer: PreferHeader = None,
-    idempotency_key: KeyHeader = None,
 ) -> PlanRecord:
     """Find the best placement of a job, prove how good it is, and store it.
 

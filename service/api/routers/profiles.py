@@ -3,7 +3,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from automap.service.api.bodies import body_by_field, body_docs_of_either
-from automap.service.api.dependencies import KeyHeader, ReadSessionDep, ServiceDep, SessionDep
+from automap.service.api.dependencies import KeyDep, ReadSessionDep, ServiceDep, SessionDep
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
@@ -49,7 +49,7 @@ ProfileBody = Annotated[
     openapi_extra=body_docs_of_either([MeasureRequest, NewProfile], PROFILE_EXAMPLES),
 )
 def create_profile(
-    body: ProfileBody, service: ServiceDep, response: Response, idempotency_key: KeyHeader = None
+    body: ProfileBody, service: ServiceDep, response: Response, idempotency_key: KeyDep
 ) -> ProfileSummary | ProfileJobRecord:
     """Have the cluster measured, or store what `automap profile` has measured elsewhere.
 

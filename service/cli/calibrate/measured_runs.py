@@ -62,6 +62,8 @@ def read_job(job_id: str, service: Service) -> MeasuredRun:
     stored = parsed(PlanRecord, answer.content, service.server)
     if stored.plan is None or job.measured_iteration_seconds is None:
         raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
+    if not isinstance(stored.plan, Plan):
+        raise BadInputError(f"the plan of job {job_id} is another version's: nothing to learn from")
     try:
         observed = observed_in(RunReport.model_validate(job.report))
     except ValidationError:  # it runs, or its report is another version's

@@ -158,6 +158,8 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
             )
     response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
     record = parsed(PlanRecord, response.content, service.server)
+    if not isinstance(record.spec, JobSpec):
+        raise BadInputError(f"plan {plan_id} is another version's; plan its job again")
     return {"plan_id": str(record.id)}, record.spec
 
 
@@ -217,7 +219,8 @@ def _take_events(service: Service, path: str, progress: RunProgress | MeasurePro
 
 def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     response = service.ask("GET", f"plans/{record.plan_id}")
-    return parsed(PlanRecord, response.content, service.server).plan
+    plan = parsed(PlanRecord, response.content, service.server).plan
+    return plan if isinstance(plan, Plan) else None
 
 
 def _show(record: JobRecord | ProfileJobRecord) -> None:

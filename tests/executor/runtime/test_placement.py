@@ -123,15 +123,24 @@ def test_what_no_node_could_hold_is_refused_at_once(cluster: Cluster) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_what_is_taken_by_others_is_awaited_and_then_refused(cluster: Cluster) -> None:
+def test_what_is_taken_by_others_is_awaited(cluster: Cluster) -> None:
+    """However long that takes: others are not done within the time that a start may take."""
     other = reserve([DeviceRange("a", 0, 1), DeviceRange("a", 8, 1)], POOLS, timeout_seconds=20)
     blocked = [DeviceRange("a", 0, 8), DeviceRange("a", 8, 8)]
-    with pytest.raises(
-        PlacementError, match=r"(?s)within 1 s.*2 × 8 GPU on one node.*free now: 14"
-    ):
-        reserve(blocked, POOLS, timeout_seconds=1)
-    await_free(14)  # nothing of it stays reserved
-    other.release()
+    began = time.monotonic()
+    told: list[str] = []
+
+    def check() -> None:
+        if time.monotonic() - began > 8 and other.groups:
+            await_free(14)  # the part that there is, is not kept from others for ever
+            other.release()
+
+    mine = reserve(blocked, POOLS, timeout_seconds=1, check=check, on_wait=told.append)
+    (what,) = told
+    assert "2 × 8 GPU on one node" in what
+    assert "free now: " in what
+    await_free(0)
+    mine.release()
     await_free(16)
 
 

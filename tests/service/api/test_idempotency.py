@@ -5,12 +5,15 @@ from uuid import uuid4
 import pytest
 import yaml
 from fastapi.testclient import TestClient
+from pydantic import SecretStr
 
 from automap.service.api.refusals import refusal_of
+from automap.service.app import create_app
 from automap.service.errors.domain import RequestInProgressError
 from automap.service.storage import idempotency
 from automap.service.storage.database import Database
 from automap.service.storage.idempotency import Answer
+from tests.service.support.databases import settings_for, url_of
 from tests.service.support.requests import YAML, created, finished, problem, stored_plans
 from tests.service.support.samples import infeasible_spec, small_spec
 from tests.service.support.servers import ASYNC
@@ -36,6 +39,24 @@ def test_the_same_data_in_yaml_are_the_same_request(live: TestClient) -> None:
     first = created(live.post("/v1/plans", json=small_spec(), headers=KEY))
     text = yaml.dump(small_spec(), sort_keys=False)
     assert created(live.post("/v1/plans", content=text, headers={**KEY, **YAML})).id == first.id
+
+
+def test_every_api_key_has_its_own(database: Database) -> None:
+    keys = (SecretStr("first-key"), SecretStr("second-key"))
+    app = create_app(settings_for(url_of(database), api_keys=keys))
+    client = TestClient(app, raise_server_exceptions=False)
+
+    def posted(key: str, name: str) -> Any:
+        headers = {**KEY, **ASYNC, "Authorization": f"Bearer {key}"}
+        return client.post("/v1/plans", json=small_spec(name=name), headers=headers)
+
+    first = created(posted("first-key", "one"), 202)
+    second = created(posted("second-key", "other"), 202)
+    assert second.id != first.id
+    assert created(posted("first-key", "one"), 202).id == first.id
+    assert created(posted("second-key", "other"), 202).id == second.id
+    problem(posted("second-key", "one"), 422, "idempotency-key-reused")
+    app.state.service.database.dispose()
 
 
 def test_a_queued_plan_is_queued_once(live: TestClient) -> None:

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from automap.service.errors.domain import (
     BusyError,
     PlannerCancelledError,
     PlannerCrashedError,
+    PlannerDiedError,
+    PlannerMemoryError,
     PlannerTimeoutError,
 )
 from automap.service.planners.messages import PlanTask, StrategiesTask
@@ -92,13 +95,63 @@ def test_an_unwanted_search_ends(process: PlannerProcess) -> None:
     assert answers(process)
 
 
-def test_a_dead_process_is_our_fault_and_replaced(process: PlannerProcess) -> None:
+def test_a_killed_process_is_tried_once_more(process: PlannerProcess) -> None:
     assert answers(process)
     victim = pid(process)
     threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
-    with pytest.raises(PlannerCrashedError):
-        process.run(LARGE, limit_seconds=60)
+    assert process.run(LARGE, limit_seconds=60)
+    assert pid(process) != victim
+
+
+def test_a_process_that_is_killed_again_says_how_and_is_replaced(process: PlannerProcess) -> None:
     assert answers(process)
+    killed: set[int] = set()
+
+    def kill() -> bool:
+        if pid(process) not in killed:
+            killed.add(pid(process))
+            os.kill(pid(process), signal.SIGKILL)
+        return True
+
+    with pytest.raises(PlannerDiedError) as caught:
+        process.run(LARGE, limit_seconds=60, keep_going=kill)
+    assert len(killed) == 2
+    refusal = refusal_of(caught.value)
+    assert (refusal.status, refusal.type) == (500, "/problems/planner-killed")
+    assert "SIGKILL" in refusal.detail
+    assert answers(process)
+
+
+def test_a_process_that_takes_too_much_memory_is_ended() -> None:
+    usual = PlannerProcess()
+    assert answers(usual)
+    warm = resident_bytes(pid(usual))
+    usual.stop()
+    process = PlannerProcess(memory_bytes=warm + 2**24)
+    assert answers(process)
+    greedy = pid(process)
+    with pytest.raises(PlannerMemoryError) as caught:
+        process.run(LARGE, limit_seconds=60)
+    refusal = refusal_of(caught.value)
+    assert (refusal.status, refusal.type) == (422, "/problems/planning-memory")
+    assert "GiB" in refusal.detail
+    assert not alive(greedy)
+    assert answers(process)
+    process.stop()
+
+
+def test_a_process_bounds_what_it_reserves_by_itself() -> None:
+    process = PlannerProcess(memory_bytes=2**30)
+    assert answers(process)
+    limits = Path(f"/proc/{pid(process)}/limits").read_text()
+    (data,) = (line for line in limits.splitlines() if line.startswith("Max data size"))
+    assert data.split()[3:5] == [str(3 * 2**30), str(3 * 2**30)]
+    process.stop()
+
+
+def resident_bytes(process_id: int) -> int:
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_process_that_died_idle_is_not_noticed(process: PlannerProcess) -> None:
@@ -141,5 +194,19 @@ def test_only_so_many_requests_wait() -> None:
     release.set()
     for thread in threads:
         thread.join()
+    with pool.process():
+        pass
+
+
+def test_nobody_waits_for_what_is_not_wanted() -> None:
+    pool = PlannerPool(size=1, max_waiting=1)
+    with pool.process():
+        with (
+            pytest.raises(PlannerCancelledError),
+            pool.process(is_wanted=lambda: False),
+        ):
+            pass
+        with pytest.raises(BusyError), pool.process(wait_seconds=0.1):
+            pass
     with pool.process():
         pass

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from automap.planner.spec import JobSpec
 from automap.service.api.refusals import refusal_of
 from automap.service.errors.domain import ConflictError, RunFailedError
-from automap.service.queues import job_queue, plan_queue
+from automap.service.queues import job_log, job_queue, plan_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.output import Printed
 from automap.service.schemas.problems import problem_of
@@ -390,3 +390,32 @@ def test_a_plan_shows_its_latest_runs(database: Database) -> None:
     assert latest.id == held.job_id
     assert latest.measured_iteration_seconds == 3.0
     assert latest.predicted_iteration_seconds == shown.iteration_seconds
+
+
+def test_the_next_worker_knows_what_the_next_event_must_prove(database: Database) -> None:
+    add_job(database)
+    held = taken(database, lease_seconds=0.01)
+    proven = Printed(events=[{"type": "state"}], end_offset=7, proofs=["a", "b"])
+    progress = keep(database, held, proven)
+    assert progress is not None
+    assert progress.proofs == ["a", "b"]
+    with database.transaction() as session:
+        again = job_queue.retry(session, held, max_attempts=3, reason="it was killed")
+    assert again is not None
+    progress = keep(database, again, Printed())
+    assert progress is not None
+    assert progress.proofs == []  # another process, with proofs of its own
+
+
+def test_a_job_keeps_so_many_events_at_most(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_log, "MAX_EVENTS", 4)
+    job_id = add_job(database)
+    held = taken(database)  # queued and starting were the first two
+    keep(database, held, printed(*({"type": "log", "message": str(i)} for i in range(9))))
+    keep(database, held, printed({"type": "iteration", "iteration": 3, "seconds": 1.0}))
+    keep(database, held, printed({"type": "finished", "report": {}}))
+    kinds = [event["type"] for event in events(database, job_id)]
+    assert kinds == ["status", "status", "log", "log", "finished"]
+    assert record(database, job_id).iteration == 3

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from automap.executor.telemetry.proofs import CHAIN_LENGTH, Proofs
 from automap.service.runs import call_seconds
 from automap.service.runs.output import MARK, OutputReader, Printed
 
@@ -119,3 +120,59 @@ def test_calls_that_no_plan_has_are_shown_too() -> None:
     (shown,) = call_seconds.calls_of(None, call_seconds.with_events(call_seconds.NOTHING, events))
     assert (shown.call, shown.predicted_seconds, shown.count) == ("actor.sync", None, 2)
     assert (shown.measured_seconds, shown.measured_bytes) == (1.0, 10)
+
+
+class Sender:
+    """Sends events as a run does."""
+
+    def __init__(self) -> None:
+        self._proofs = Proofs()
+
+    def line(self, **event: Any) -> bytes:
+        return line(**event, **self._proofs.take())
+
+
+FORGED = {
+    "without": {},
+    "made up": {"proof": "0" * 32},
+    "of a chain of its own": Proofs().take(),
+    "no text": {"proof": 7},
+}
+
+
+@pytest.mark.parametrize("proof", FORGED.values(), ids=FORGED)
+def test_what_a_function_prints_is_no_event_of_the_run(proof: dict[str, Any]) -> None:
+    sender = Sender()
+    report = {"type": "finished", "report": {"reward": 1.0}, **proof}
+    events, text, _ = read(
+        sender.line(type="state"),
+        line(**report) + b"(Worker pid=7) " + line(**report),
+        sender.line(type="failed"),
+    )
+    assert [event["type"] for event in events] == ["state", "failed"]
+    assert text.count('"reward": 1.0') == 2  # it is output like all other
+
+
+def test_what_was_sent_before_is_no_event_again() -> None:
+    sender = Sender()
+    first, second = sender.line(type="state"), sender.line(type="log")
+    events, _, _ = read(first, second, first, second)
+    assert [event["type"] for event in events] == ["state", "log"]
+
+
+def test_proofs_go_on_for_ever_though_events_are_torn() -> None:
+    sender, reader = Sender(), OutputReader()
+    count = 2 * CHAIN_LENGTH + 100
+    found = 0
+    for number in range(count):
+        sent = sender.line(type="call", number=number)
+        if number and number % 10 in (3, 4, 5):
+            sent = sent[:-20] + b"torn\n"
+        elif number % 1000 == 999:  # another worker reads on
+            reader = OutputReader(reader.received, reader.feed(b"\n").proofs)
+        found += len(reader.feed(sent).events)
+    assert found == count - 3 * (count // 10)
+
+
+def test_a_program_without_proofs_is_believed() -> None:
+    assert len(read(line(type="state"), line(type="log"))[0]) == 2

@@ -10,6 +10,8 @@ from automap import migrations
 from automap.service.settings import Settings
 from automap.service.storage.database import Base, Database
 
+FAST = {"lease_seconds": 5, "poll_seconds": 0.2, "allowed_hosts": ("testserver",)}
+
 
 class Databases:
     """Makes databases of one kind."""
@@ -33,7 +35,7 @@ class Databases:
 
 
 def settings_for(url: str, **changes: Any) -> Settings:
-    return Settings(database_url=url, **{"lease_seconds": 5, "poll_seconds": 0.2, **changes})
+    return Settings(database_url=url, **{**FAST, **changes})
 
 
 def migrated(url: str) -> Database:

@@ -37,6 +37,7 @@ class RealService(Service):
             folder / "runs",
             ray_folder=folder / "ray",
             lease_seconds=30,
+            job_environment=",".join(self.traces.mark),
         )
         environment = {name: text for name, text in environment.items() if name not in WITHOUT}
         super().__init__({**environment, **self.traces.mark})

@@ -13,7 +13,9 @@ from uuid import UUID
 import pytest
 
 from automap.service.storage.database import Database
+from automap.service.worker import local_ray
 from automap.service.worker.local_ray import LocalRay
+from automap.service.worker.ray_jobs import RayUnavailableError
 from tests.service.support.databases import migrated
 from tests.service.support.processes import running
 from tests.service.support.workers import (
@@ -84,6 +86,31 @@ def test_a_ray_that_is_too_busy_to_answer_is_left_alone(
     assert not (tmp_path / "address.json").exists()
 
 
+def test_the_folders_of_a_local_ray_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray opens its folder to everyone, as the program in its place does here."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")  # put back afterwards: it sets them for its process
+    modes: list[int] = []
+    command = local_ray._command
+
+    def fake(ports: list[int], temporary: Path) -> list[str]:
+        asked = command(ports, temporary)
+        assert "--node-ip-address=127.0.0.1" in asked
+        (given,) = (Path(each[11:]) for each in asked if each.startswith("--temp-dir="))
+        given.mkdir(parents=True)
+        given.chmod(0o777)
+        modes.extend(each.stat().st_mode & 0o077 for each in given.parents if each != given)
+        return ["false"]
+
+    monkeypatch.setattr(local_ray, "_command", fake)
+    with pytest.raises(RayUnavailableError):
+        LocalRay(tmp_path / "ray").ensure()
+    assert modes[0] == 0  # none but us gets into the folder around it
+    assert (tmp_path / "ray").stat().st_mode & 0o077 == 0
+
+
 def held_with_three_iterations(database: Database, job_id: UUID) -> bool:
     return iterations(database, job_id) == [1, 2, 3]
 
@@ -103,6 +130,7 @@ def test_a_local_ray_outlives_its_worker_and_a_run_outlives_its_ray(tmp_path: Pa
     assert running(run)
     first = json.loads(address.read_text())
     assert running(first["pid"])  # the job needs it
+    assert Path(first["folder"]).stat().st_mode & 0o077 == 0
     token = tmp_path / "ray" / "token"
     assert token.stat().st_mode & 0o077 == 0
     with working_alone(url, tmp_path) as worker:

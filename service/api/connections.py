@@ -1,0 +1,76 @@
+"""Connections: whose they are, and how long their requests may take to come."""
+
+import asyncio
+import resource
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from automap.service.api.error_responses import error_response
+from automap.service.api.peers import is_foreign
+from automap.service.api.refusals import OtherUserError
+
+_PROBLEM = error_response(OtherUserError())
+_FOREIGN = (
+    f"HTTP/1.1 {_PROBLEM.status_code} Forbidden\r\nConnection: close\r\n"
+    f"Content-Type: {_PROBLEM.media_type}\r\nContent-Length: {len(_PROBLEM.body)}\r\n\r\n"
+).encode() + bytes(_PROBLEM.body)
+
+
+class _LimitedProtocol(H11Protocol):
+    """Uvicorn's protocol, without other users' connections and those over which nothing comes.
+
+    The time for the head of a request begins with the connection, and with the first bytes after
+    an answer.
+    """
+
+    request_seconds: float
+    only_our_user: bool
+    _is_foreign = False
+    _overdue: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._is_foreign = self.only_our_user and is_foreign(self.client, self.server)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_foreign:
+            if not self.transport.is_closing():
+                self.transport.write(_FOREIGN)
+                self.transport.close()
+            return
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._expect_head()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._overdue is None:
+            self._overdue = self.loop.call_later(self.request_seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+
+
+def limited_protocol(*, request_seconds: float, only_our_user: bool) -> type[asyncio.Protocol]:
+    """A protocol for uvicorn.
+
+    Args:
+        request_seconds: What the head of a request may take before its connection is closed.
+        only_our_user: Refuse connections of other users of this machine.
+    """
+    limits = {"request_seconds": request_seconds, "only_our_user": only_our_user}
+    return type("LimitedProtocol", (_LimitedProtocol,), limits)
+
+
+def allow_many_files() -> None:
+    """Let this process have as many connections as its user may have files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

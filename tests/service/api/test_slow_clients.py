@@ -1,0 +1,72 @@
+"""Requests that are not sent to their end cost nothing for ever."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from automap.service.schemas.documents import MAX_VALUES, DocumentError, load_document
+from tests.service.support.databases import migrated
+from tests.service.support.servers import Server, serving
+
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('slow')}/automap.db"
+    migrated(url).dispose()
+    with serving(url, request_seconds=SECONDS) as server:
+        yield server
+
+
+def answer_to(server: Server, *pieces: bytes) -> bytes:
+    """What comes until the server closes the connection, of a request sent in pieces."""
+    port = server.client.base_url.port
+    assert port is not None
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        for piece in pieces:
+            client.sendall(piece)
+            time.sleep(0.3)
+        received = b""
+        try:
+            while piece := client.recv(4096):
+                received += piece
+        except ConnectionResetError:
+            pass
+        return received
+
+
+@pytest.mark.parametrize("pieces", [(), (b"GET /heal",), (b"GET / HTTP/1.1\r\n", b"Host: x\r\n")])
+def test_a_head_that_does_not_come_ends_the_connection(
+    server: Server, pieces: tuple[bytes, ...]
+) -> None:
+    began = time.monotonic()
+    assert answer_to(server, *pieces) == b""
+    assert time.monotonic() - began < 5 * SECONDS
+
+
+HEAD = b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 100\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_a_body_that_does_not_come_is_refused(server: Server, length: bytes) -> None:
+    began = time.monotonic()
+    body = b'5\r\n{"a":\r\n' if b"chunked" in length else b'{"a":'
+    received = answer_to(server, HEAD + length + b"\r\n", body)
+    assert time.monotonic() - began < 5 * SECONDS
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(received.partition(b"\r\n\r\n")[2])["type"] == "/problems/request-timeout"
+
+
+def test_a_body_too_large_that_does_not_come_ends_the_connection(server: Server) -> None:
+    received = answer_to(server, HEAD + b"Content-Length: 100000000\r\n\r\n", b"[")
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_has_so_many_values_at_most() -> None:
+    for text in ("[" + "[]," * MAX_VALUES + "[]]", "[" + "0," * MAX_VALUES + "0]"):
+        with pytest.raises(DocumentError, match="values"):
+            load_document(text, media="json", max_bytes=2**25)

@@ -1,0 +1,80 @@
+"""A service that anybody on the network could have run code is not started by mistake."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from automap.service import server
+from automap.service.server import OpenServiceError
+from automap.service.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+class StartedError(Exception):
+    """It got as far as to migrate the database."""
+
+
+@pytest.fixture(autouse=True)
+def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(settings: Settings) -> None:
+        raise StartedError
+
+    monkeypatch.setattr(server, "bound_sockets", lambda host, port: [])
+    monkeypatch.setattr(server, "migrate", start)
+    monkeypatch.setattr(server, "hide_environment", lambda: None)  # this process is not to hide
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.7", "a-machine"])
+def test_beyond_loopback_it_needs_keys(host: str) -> None:
+    with pytest.raises(OpenServiceError, match="AUTOMAP_API_KEYS"):
+        server.serve(Settings(host=host))
+    for allowed in ({"api_keys": (SecretStr("a-key"),)}, {"allow_without_keys": True}):
+        with pytest.raises(StartedError):
+            server.serve(Settings(host=host, **allowed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.0.1.1"])
+def test_on_loopback_it_needs_none(host: str) -> None:
+    with pytest.raises(StartedError):
+        server.serve(Settings(host=host))
+
+
+@pytest.mark.parametrize("keys", [" , ", ",", " "])
+def test_keys_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, keys: str) -> None:
+    monkeypatch.setenv("AUTOMAP_API_KEYS", keys)
+    with pytest.raises(ValueError, match="names no key"):
+        Settings()
+    monkeypatch.setenv("AUTOMAP_API_KEYS", "")
+    assert Settings().api_keys == ()
+
+
+def test_the_command_says_what_to_do() -> None:
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "automap.service.cli.main",
+            "serve",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "0",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert "AUTOMAP_ALLOW_WITHOUT_KEYS=1" in " ".join(ended.stderr.split())
+
+
+def test_compose_asks_for_keys() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    assert compose["services"]["api"]["environment"]["AUTOMAP_API_KEYS"].startswith(
+        "${AUTOMAP_API_KEYS:?"
+    )
