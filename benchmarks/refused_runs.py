@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from automap.planner.units import GIB
-from automap.planner.validation.feasibility import RanRun, ran_run
+from automap.planner.validation.ran_runs import RanRun, ran_run
 from automap.planner.validation.rows import TrainingRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.validate import DEFAULT_QUALITIES

@@ -5,11 +5,10 @@ Every training run is a measurement of memory from one side: it ran, so it fits.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from automap.planner.validation.predictions import Assumptions, CannotPredictError, Prediction
-from automap.planner.validation.rows import MemoryRow, TrainingRow
-from automap.planner.validation.training import predict_memory
+from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.ran_runs import ran_run
+from automap.planner.validation.rows import TrainingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ def feasibility(predictions: Iterable[Prediction]) -> Feasibility | None:
         elif isinstance(one.row, TrainingRow):
             timed.append(one.row)
     for row in timed:
-        if row.row_id not in verdicts and (refused := is_refused(row)) is not None:
-            verdicts[row.row_id] = (False, refused)
+        if row.row_id not in verdicts and (run := ran_run(row)) is not None:
+            verdicts[row.row_id] = (False, run.refused)
     if not verdicts:
         return None
     found = list(verdicts.values())
@@ -51,14 +50,3 @@ def feasibility(predictions: Iterable[Prediction]) -> Feasibility | None:
         failed=sum(failed for failed, _ in found),
         admitted=sum(failed and not refused for failed, refused in found),
     )
-
-
-def is_refused(row: TrainingRow) -> bool | None:
-    """Whether a plan would refuse this run for its memory; None where memory is not predicted."""
-    columns: dict[str, Any] = {name: getattr(row, name, None) for name in MemoryRow.model_fields}
-    run = MemoryRow.model_construct(None, **columns)
-    try:
-        found = predict_memory(run, Assumptions())["out_of_memory"]
-    except CannotPredictError:
-        return None
-    return not isinstance(found, CannotPredictError) and found.value > 0.5

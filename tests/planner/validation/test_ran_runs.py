@@ -2,8 +2,8 @@
 
 import pytest
 
-from automap.planner.validation.feasibility import RanRun, ran_run, refused_share
 from automap.planner.validation.predictions import Assumptions
+from automap.planner.validation.ran_runs import RanRun, ran_run, refused_share
 from automap.planner.validation.rows import TrainingRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.training import price_run
