@@ -11,10 +11,11 @@ from automap.planner.validation.error_slopes import slopes
 from automap.planner.validation.groups import group_of, load_of, load_stratum, project_of
 from automap.planner.validation.physics import contradictions, sound_rows
 from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.ran_runs import ran_run
 from automap.planner.validation.row_intervals import interval_of, kind_of, spread_of
 from automap.planner.validation.statistics import summarise
 from automap.planner.validation.table import parse_table
-from automap.planner.validation.verdicts import feasibility, is_refused
+from automap.planner.validation.verdicts import feasibility
 from tests.planner.validation.published_tables import golden, published, text_of
 
 
@@ -105,8 +106,8 @@ def test_regret_is_what_the_layout_predicted_best_takes_longer():
 def test_runs_that_ran_are_counted_with_those_that_would_be_refused():
     training = [one for one in published() if one.row.kind == "training"]
     found = feasibility(training)
-    refused = [one.row for one in training if is_refused(one.row)]
-    assert (found.ran, found.refused) == (len(training), len(refused))
+    runs = [run for one in training if (run := ran_run(one.row)) is not None]
+    assert (found.ran, found.refused) == (len(runs), sum(run.refused for run in runs))
     memory = feasibility(one for one in published() if one.row.kind == "memory")
     assert (memory.ran + memory.failed, memory.failed) == (20, 4)
 
