@@ -251,7 +251,7 @@ def stack_of(workload: WorkloadSpec) -> SoftwareStack:
     Megatron-core where it names none.
     """
     return _with_settings(
-        workload.training_stack or MEGATRON_CORE.name,
+        STACKS[workload.training_stack or MEGATRON_CORE.name],
         workload.gradient_precision,
         workload.gradient_accumulation_precision,
         workload.fp8_param_gather,
@@ -261,13 +261,12 @@ def stack_of(workload: WorkloadSpec) -> SoftwareStack:
 
 @lru_cache(maxsize=256)
 def _with_settings(
-    name: TrainingStack,
+    stack: SoftwareStack,
     gradients: str | None,
     accumulation: str | None,
     eight_bit_weights: bool,
     selective: SelectiveRecompute | None,
 ) -> SoftwareStack:
-    stack = STACKS[name]
     kept = stack.memory
     if gradients is not None:
         kept = replace(kept, gradient_bytes=constants.PRECISION_BYTES[gradients])
