@@ -19,7 +19,7 @@ from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.pricing import Pricing
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.stacks import STACKS, SoftwareStack
+from automap.planner.cost.stacks import STACKS, SoftwareStack, stack_of
 from automap.planner.cost.training.optimizer_step import optimizer_traffic_bytes, whole_step
 from automap.planner.errors import InfeasibleError
 from automap.planner.job.job import Job, Model
@@ -316,3 +316,15 @@ def test_engines_whose_base_the_host_cannot_hold_are_not_tried() -> None:
     ]
     broken = found.model_copy(update={"calls": calls})
     assert any("of the base per GPU" in each for each in violations(small, broken))
+
+
+@pytest.mark.parametrize("gradients", [None, "fp32"])
+def test_a_stack_that_a_fit_changes_is_priced_as_changed(
+    gradients: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fits try constants by replacing the stack: nothing may remember the one before."""
+    priced = small_job(workload__gradient_precision=gradients).workload
+    before = stack_of(priced)
+    other = replace(STACKS[before.name], attention_share=0.123)
+    monkeypatch.setitem(STACKS, before.name, other)
+    assert stack_of(priced).attention_share == 0.123
