@@ -247,7 +247,7 @@ def _call_reports(
     reports: list[CallReport] = []
     for call in sorted(plan.calls, key=lambda call: (call.stage, call.start_seconds)):
         measured = _Measured(by_id.pop(call.id, []), warm_up)
-        reports.append(_planned_call(call, homes.get(call.copy_id or ""), measured))
+        reports.append(_planned_call(plan, call, homes.get(call.copy_id or ""), measured))
     for sync in plan.transitions:
         measured = _Measured(by_id.pop(weight_sync_id(sync), []), warm_up)
         reports.append(
@@ -273,11 +273,13 @@ def _call_reports(
     return reports
 
 
-def _planned_call(call: CallPlan, copy: CopyPlan | None, measured: _Measured) -> CallReport:
+def _planned_call(
+    plan: Plan, call: CallPlan, copy: CopyPlan | None, measured: _Measured
+) -> CallReport:
     predicted: dict[BytesKind, int] = {}
     if copy is not None:
         predicted["peak_memory"] = call.peak_bytes
-    received = reshard_bytes(call, copy)
+    received = reshard_bytes(plan, call, copy)
     transition = call.seconds_by_part.transition
     resharded = measured.seconds(reshard=True)
     if received is not None:
@@ -304,11 +306,12 @@ def _compared(
     }
 
 
-def reshard_bytes(call: CallPlan, copy: CopyPlan | None) -> int | None:
+def reshard_bytes(plan: Plan, call: CallPlan, copy: CopyPlan | None) -> int | None:
     """Weights that a GPU must receive before a generate call; None where the plan does not say.
 
     (s ÷ (t_g·p_g) − 1) times what it holds, in s parts: HybridFlow's (d_g − 1)/(t·p)·M
-    (arXiv:2409.19256, Table 2); fully sharded copies have t·p·d parts. Experts split otherwise.
+    (arXiv:2409.19256, Table 2); fully sharded copies have t·p·d parts. Where these train, they hold
+    fp32 masters, which are sent in the precision of the computation. Experts split otherwise.
     """
     if call.kind != "generate" or call.parallelism is None or copy is None:
         return None
@@ -319,4 +322,9 @@ def reshard_bytes(call: CallPlan, copy: CopyPlan | None) -> int | None:
     if home.sharding == "full":
         parts *= home.data_parallel_size * home.context_parallel_size
     needed = engine.tensor_parallel_size * engine.pipeline_parallel_size
-    return round(max(0.0, parts / needed - 1) * copy.bytes_by_kind.weights)
+    held = copy.bytes_by_kind.weights
+    trains = any(each.kind == "train" and each.copy_id == copy.id for each in plan.calls)
+    lora = plan.spec.models[copy.role].lora
+    if home.sharding == "full" and trains and lora is None:
+        held = held if plan.spec.workload.precision == "fp32" else held // 2
+    return round(max(0.0, parts / needed - 1) * held)

@@ -34,6 +34,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_what_is_listed_or_named_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("AUTOMAP_JOB_ENVIRONMENT", "WANDB_API_KEY, PGPASSWORD")
     assert not SECRETS.keys() & passed_on().keys()
     assert {"PATH", "HOME", "PYTHONPATH", "NCCL_DEBUG"} <= passed_on().keys()

@@ -177,7 +177,7 @@ def test_every_stack_takes_the_host_work_of_the_framework_it_is_built_on(tmp_pat
         where = replace(pool(), gpu=CPU)
         setting = KernelContext(tiny, where, profile, "bf16", lengths, stack=stack)
         found = float(dense_layer_seconds(setting, one).forward[0])
-        assert found == pytest.approx(seconds[framework], abs=0.1)
+        assert found == pytest.approx(seconds[framework], abs=0.15)
 
 
 def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,6 @@ def test_a_model_of_any_organisation_and_variant_is_the_catalogues(data: st.Data
 @pytest.mark.parametrize(
     "name",
     [
-        "mistralai/Mistral-7B-Instruct-v0.3",  # another vocabulary than v0.1
         "deepseek-ai/DeepSeek-V4",
         "Qwen/Qwen3-Coder-Next",  # no size class of Qwen3's
         "Qwen/Qwen2.5-7B-Instruct-1M",
