@@ -168,7 +168,8 @@ class ModelWorker:
     def connect(self, place: SyncPlace) -> None:
         """Prepare `sync_weights`; called on a home and its shadow at the same time."""
         own = replace(place, rank=self._context.rank)
-        self._sync = self._factories.build_sync(self.setup, own, self.engine, self.rollout)
+        with self._on_device():
+            self._sync = self._factories.build_sync(self.setup, own, self.engine, self.rollout)
 
     @transfer("ONE_TO_ALL")
     def sync_weights(self) -> None:

@@ -69,6 +69,8 @@ def settings(twin: Twin, shape: PlanShape, prompts: Path, mixture: Path) -> dict
         "metrics": {"loggers": ["jsonl"]},
         "seed": 3,
     }
+    if twin.plan.spec.workload.pretrain_loss:  # of rows of text the prompts' tokens will do
+        found["data"]["pretrain"] = {"path": str(prompts), "column": "prompt"}
     if twin.plan.algorithm is None:
         found["program"] = "tests.executor.run.twin_program:PROGRAM"
     return found

@@ -15,7 +15,7 @@ from automap.executor.runtime.controller import Controller, planned_calls
 from automap.executor.runtime.handles import generations_in_a_row
 from automap.executor.settings import DataSettings, FunctionSettings, RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
-from automap.executor.workers.model_worker import Factories, ModelWorker
+from automap.executor.workers.model_worker import Factories, ModelWorker, SyncPlace
 from automap.executor.workers.process import ProcessContext
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
@@ -165,3 +165,18 @@ def test_a_plan_keeps_the_device_where_generations_follow_each_other() -> None:
     assert found(plan_of("remax", reference=Place(1, 1))) == {kept}
     assert found(plan_of("grpo")) == frozenset()
     assert found(plan_of("grpo", reference=Place(0, 1))) == frozenset()
+
+
+def test_weights_are_on_the_device_while_a_shadow_is_connected() -> None:
+    """What is sent is described by the weights themselves, which may rest on the host."""
+    engines = Engines()
+    worker = worker_of(engines, offload="weights")
+
+    def build(*_: object) -> Any:
+        engines.log.append("connect")
+        return engines
+
+    worker._factories = replace(worker._factories, build_sync=build)
+    engines.log.clear()
+    worker.connect(SyncPlace("127.0.0.1", 0, 0, worker.setup, worker.setup))
+    assert engines.log == ["reload weights", "connect", "offload weights"]
