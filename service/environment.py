@@ -10,12 +10,13 @@ _NAMES = frozenset(
         *("HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SHELL", "TERM"),
         *("TMPDIR", "TZ", "USER", "VIRTUAL_ENV", "XDG_CACHE_HOME", "NO_PROXY", "no_proxy"),
         *("HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_HOME", "HF_HUB_CACHE"),
-        *("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
+        *("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_ENDPOINT", "CC", "CXX"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
     }
 )
 _PREFIXES = (
     *("CUDA_", "GLOO_", "KMP_", "LC_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "OPENBLAS_", "PYTHON"),
-    *("PYTORCH_", "RAY_", "ROCR_", "HIP_", "TORCH_", "TRITON_", "VLLM_"),
+    *("PYTORCH_", "RAY_", "ROCR_", "HIP_", "TORCH_", "TRITON_", "VLLM_", "UCX_", "FI_"),
 )
 _PR_SET_DUMPABLE = 4
 

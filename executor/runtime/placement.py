@@ -200,6 +200,7 @@ def _await_others(
     Two who each held one node and waited for the other's would wait for ever.
     """
     while not _are_ready(reservation.groups, _HOLD_SECONDS, check):
+        _check_totals(shares)  # a node may have left since
         if len(shares) > 1:
             reservation.release()
             pause = time.monotonic() + random.uniform(0, _HOLD_SECONDS)  # not both at once again
@@ -265,12 +266,21 @@ def _check_totals(shares: list[_NodeShare]) -> None:
             for node in _alive_nodes()
             if mine[0].labels.items() <= node.get("Labels", {}).items()
         ]
-        most = max(len(share.devices) for share in mine)
-        total = sum(len(share.devices) for share in mine)
-        if most > max(nodes, default=0) or total > sum(nodes):
+        if not _fit([len(share.devices) for share in mine], nodes):
             raise PlacementError(
                 f"the Ray cluster is too small for the plan. {_asked(shares)} {_available()}"
             )
+
+
+def _fit(shares: list[int], nodes: list[float]) -> bool:
+    """Whether whole shares go on nodes, the largest first on the first that has room."""
+    left = sorted(nodes, reverse=True)
+    for share in sorted(shares, reverse=True):
+        place = next((number for number, room in enumerate(left) if room >= share), None)
+        if place is None:
+            return False
+        left[place] -= share
+    return True
 
 
 def _asked(shares: list[_NodeShare]) -> str:

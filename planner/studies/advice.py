@@ -201,14 +201,22 @@ def _score(now: Priced, step: Step) -> tuple[tuple[bool, int], float, float]:
 
 def _is_worth(now: Priced, after: Priced, least_share: float) -> bool:
     """Whether a launch is better by enough: it fits, less is wrong with it, or it is faster."""
+    if now.plan is not None and not _has_memory(now, after):
+        return False
     if after.faults != now.faults:
         return after.faults < now.faults
     if after.plan is None or now.plan is None:
         return False
-    allowed = max(after.allowed_chance, now.plan.out_of_memory_probability or 0.0)
-    if (after.plan.out_of_memory_probability or 0.0) > allowed:
-        return False
     return after.seconds <= (1 - least_share) * now.seconds
+
+
+def _has_memory(now: Priced, after: Priced) -> bool:
+    """Whether a launch runs out of memory no more likely than a plan may, or than it does now."""
+    chances = [
+        0.0 if each.plan is None else each.plan.out_of_memory_probability or 0.0
+        for each in (now, after)
+    ]
+    return chances[1] <= max(after.allowed_chance, chances[0])
 
 
 def _without_needless(pricer: Pricer, taken: list[LineChange], step: Step) -> Step:
@@ -222,7 +230,8 @@ def _without_needless(pricer: Pricer, taken: list[LineChange], step: Step) -> St
     for part in dict.fromkeys(parts.values()):
         kept = tuple(line for line in step.lines if parts[line.name] != part)
         without = pricer.with_lines([*taken, *kept])
-        if kept and without.faults <= step.after.faults and without.seconds <= allowed:
+        is_as_good = without.faults <= step.after.faults and without.seconds <= allowed
+        if kept and is_as_good and _has_memory(step.after, without):
             step = replace(step, lines=kept, after=without)
     return step
 

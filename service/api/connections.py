@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from contextlib import suppress
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -10,6 +11,8 @@ from automap.service.api.peers import is_foreign
 from automap.service.api.refusals import OtherUserError
 
 _PROBLEM = error_response(OtherUserError())
+MOST_FILES = 65_536
+"""Files that the service asks for at most: sockets need no more, and its children inherit it."""
 _FOREIGN = (
     f"HTTP/1.1 {_PROBLEM.status_code} Forbidden\r\nConnection: close\r\n"
     f"Content-Type: {_PROBLEM.media_type}\r\nContent-Length: {len(_PROBLEM.body)}\r\n\r\n"
@@ -71,6 +74,9 @@ def limited_protocol(*, request_seconds: float, only_our_user: bool) -> type[asy
 
 
 def allow_many_files() -> None:
-    """Let this process have as many connections as its user may have files."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Let this process have as many connections as its user may have files, up to a limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -37,7 +37,8 @@ class KnownOrigins:
 
     def _refusal(self, headers: Headers) -> Exception | None:
         host = headers.get("host", "")
-        if self._checks_host and not self._is_ours(_name(f"//{host}")):
+        # Without a Host there is no browser: probes that speak HTTP/1.0 send none.
+        if self._checks_host and host and not self._is_ours(_name(f"//{host}")):
             return UnknownHostError(host)
         origin = headers.get("origin")
         if origin is None:  # no browser, or nothing that changes anything

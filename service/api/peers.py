@@ -6,25 +6,44 @@ import sys
 from pathlib import Path
 
 _ESTABLISHED = "01"
+_TABLES = Path("/proc/net")
 Address = tuple[str, int | None]
 
 
 def is_foreign(client: Address | None, server: Address | None) -> bool:
     """Whether a connection on loopback is another user's, neither ours nor root's.
 
-    One that its user has closed already is nobody's, and foreign. False where the system does not
-    tell.
+    One that its user has closed already, also before it was looked at, is nobody's, and foreign.
+    False where the system does not tell.
     """
-    if client is None or server is None:
-        return False
-    table = Path("/proc/net/tcp6" if ":" in client[0] else "/proc/net/tcp")
     try:
-        lines = table.read_text().splitlines()[1:]
+        users = [] if client is None or server is None else _users(client, server)
     except OSError:
         return False
+    return next(iter(users), None) not in (0, os.geteuid())
+
+
+def _users(client: Address, server: Address) -> list[int]:
+    """Who has the client's end.
+
+    A socket for both families that speaks the older one stands in the table of the newer.
+
+    Raises:
+        OSError: there are no such tables.
+    """
+    if ":" in client[0]:
+        return _listed("tcp6", client, server)
+    found = _listed("tcp", client, server)
+    if not found and (_TABLES / "tcp6").exists():
+        mapped = [(f"::ffff:{host}", port) for host, port in (client, server)]
+        found = _listed("tcp6", mapped[0], mapped[1])
+    return found
+
+
+def _listed(table: str, client: Address, server: Address) -> list[int]:
     wanted = [_written(client), _written(server), _ESTABLISHED]
-    users = (int(fields[7]) for fields in map(str.split, lines) if fields[1:4] == wanted)
-    return next(users, None) not in (0, os.geteuid())
+    lines = map(str.split, (_TABLES / table).read_text().splitlines()[1:])
+    return [int(fields[7]) for fields in lines if fields[1:4] == wanted]
 
 
 def _written(address: Address) -> str:

@@ -34,7 +34,9 @@ class RequestTimeoutError(domain.ServiceError):
     """The body did not come in time."""
 
     def __init__(self, limit_seconds: float) -> None:
-        super().__init__(f"The body of a request must come within {limit_seconds:g} s")
+        super().__init__(
+            f"The body of a request must come within {limit_seconds:g} s (AUTOMAP_REQUEST_SECONDS)"
+        )
 
 
 class UnknownHostError(domain.ServiceError):
@@ -60,7 +62,10 @@ class CrossSiteError(domain.ServiceError):
     """A page of another site made a browser send the request."""
 
     def __init__(self, origin: str) -> None:
-        super().__init__(f"A page of {origin[:100]!r} may not send requests to this service")
+        super().__init__(
+            f"A page of {origin[:100]!r} may not send requests to this service; name its host in "
+            "AUTOMAP_ALLOWED_HOSTS if it is one of its own"
+        )
 
 
 class UnauthorizedError(domain.ServiceError):

@@ -65,7 +65,9 @@ _STRATEGIES = TypeAdapter(list[Strategy])
 def main() -> None:
     """Serve requests from standard input until it closes."""
     if MEMORY_BYTES:
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer

@@ -47,7 +47,7 @@ class WorkerProcess:
                     "--until-stdin-closes",
                 ],
                 stdin=subprocess.PIPE,
-                env={**os.environ, "AUTOMAP_DATABASE_URL": self._settings.database_url},
+                env=self._environment(),
                 start_new_session=True,  # Ctrl-C is for us, and we tell it
             )
             while process.poll() is None and not self._stopping.wait(0.2):
@@ -57,6 +57,11 @@ class WorkerProcess:
                 return
             log.error("the worker ended with status %s; starting another", process.returncode)
             self._stopping.wait(RESTART_SECONDS)
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, without the keys of the API: no worker needs them, and jobs run as its user."""
+        given = {name: value for name, value in os.environ.items() if name != "AUTOMAP_API_KEYS"}
+        return given | {"AUTOMAP_DATABASE_URL": self._settings.database_url}
 
     @staticmethod
     def _end(process: subprocess.Popen[bytes]) -> None:

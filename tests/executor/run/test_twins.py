@@ -69,8 +69,10 @@ def settings(twin: Twin, shape: PlanShape, prompts: Path, mixture: Path) -> dict
         "metrics": {"loggers": ["jsonl"]},
         "seed": 3,
     }
-    if twin.plan.spec.workload.pretrain_loss:  # of rows of text the prompts' tokens will do
-        found["data"]["pretrain"] = {"path": str(prompts), "column": "prompt"}
+    if twin.plan.spec.workload.pretrain_loss:
+        texts = prompts.with_name("texts.jsonl")
+        write_prompts(texts, task="copy", num_prompts=32)
+        found["data"]["pretrain"] = {"path": str(texts), "column": "prompt"}
     if twin.plan.algorithm is None:
         found["program"] = "tests.executor.run.twin_program:PROGRAM"
     return found

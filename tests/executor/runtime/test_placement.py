@@ -10,6 +10,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from automap.executor.errors import PlacementError, RunCancelledError
+from automap.executor.runtime import placement
 from automap.executor.runtime.placement import (
     POOL_LABEL,
     Device,
@@ -203,3 +204,17 @@ def test_pools_come_from_the_spec_and_the_catalogue() -> None:
         "x": DevicePool("x", gpus_per_node=8, resource="GPU"),
         "y": DevicePool("y", gpus_per_node=2, resource="CPU"),
     }
+
+
+@pytest.mark.parametrize(
+    ("shares", "nodes", "fit"),
+    [
+        ([2, 2], [3.0, 1.0], False),  # enough in all, but no two nodes of two
+        ([2, 2], [3.0, 2.0], True),
+        ([2, 1, 1], [1.0, 3.0], True),
+        ([4], [2.0, 2.0], False),
+        ([1], [], False),
+    ],
+)
+def test_whole_shares_must_fit_on_nodes(shares: list[int], nodes: list[float], fit: bool) -> None:
+    assert placement._fit(shares, nodes) is fit

@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.spec import JobSpec
-from automap.planner.studies.advice import advise
+from automap.planner.studies.advice import _is_worth, advise
 from automap.planner.studies.advice_result import Advice
 from tests.helpers.framework_plans import Wanted, plan_of, spec_of
 
@@ -228,3 +230,14 @@ def test_remax_with_several_responses_is_not_planned_there_and_gets_no_changes()
     advice = advice_on(script)
     assert advice.changes == []
     assert advice.unplanned == f"nothing is planned inside {TARGET} for this job"
+
+
+@pytest.mark.parametrize(("now", "after", "worth"), [(0.015, 0.44, False), (0.44, 0.3, True)])
+def test_fewer_faults_are_not_bought_with_memory(now: float, after: float, worth: bool) -> None:
+    def priced(chance: float, faults: int) -> Any:
+        plan = SimpleNamespace(out_of_memory_probability=chance)
+        return SimpleNamespace(
+            plan=plan, faults=(False, faults), seconds=100.0, allowed_chance=0.05
+        )
+
+    assert _is_worth(priced(now, 1), priced(after, 0), 0.01) is worth

@@ -78,3 +78,18 @@ def test_the_kernel_knows_whose_a_connection_is(family: socket.AddressFamily, ho
         assert is_foreign(name, address)
         theirs.close()
         assert is_foreign(name, address)  # gone, and nobody's
+
+
+def test_a_connection_that_nobody_has_any_more_is_foreign() -> None:
+    """Who resets it before it is looked at could be anybody, and what was sent is still read."""
+    assert is_foreign(None, ("127.0.0.1", 1))
+    assert is_foreign(("127.0.0.1", 1), ("127.0.0.1", 2))
+
+
+def test_a_socket_for_both_families_is_its_users_own(server: Server) -> None:
+    port = server.client.base_url.port
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:
+        client.settimeout(10)
+        client.connect(("::ffff:127.0.0.1", port))
+        client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
