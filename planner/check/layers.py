@@ -182,9 +182,13 @@ def _copy_holds_its_state(subject: Subject, copy: CopyPlan) -> Iterator[str]:
     """A copy that trains has the gradients, moments and masters of its matrices.
 
     Sharded they lie once on all GPUs of the copy, otherwise once on those that hold the weights.
-    Fully sharded weights may be the masters.
+    Fully sharded weights may be the masters. A plan states the bytes of the GPU that is the fullest
+    over all kinds, and of unequal stages that one may have less state than others.
     """
     workload, model = subject.job.spec.workload, subject.job.models[copy.role]
+    stages, shape = copy.layout.pipeline_parallel_size, model.architecture
+    if stages > 1 and (shape.num_layers % stages or shape.num_dense_layers or shape.layer_kinds):
+        return
     trains = model.trainable and model.lora_rank is None and copy.kind == "home"
     if not trains or copy.offload != "none" or workload.training_stack in OTHER_STATE:
         return
