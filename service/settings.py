@@ -117,6 +117,14 @@ class Settings(BaseSettings):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if any(sign in name for sign in ":/[*"):
+                raise ValueError(f"{name!r} is no name: leave out scheme, port and wildcards")
+        return tuple(name.lower() for name in names)
+
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str) -> str:

@@ -109,7 +109,8 @@ def rewrite(
     before, after = started(files, answers), started(others, answers)
     if len(before) != len(after) or sum(map(ne, before, after)) > 1:
         told += ": these words are of other commands as well, which would change with it"
-        remedy = "give each job words of its own"
+        settings = " ".join(f"{key}={value}" for key, value in new.items())
+        remedy = f"give each job words of its own, or change all by hand: {settings}"
         raise NotImportableError(target, [Reason(summary=told, remedy=remedy)])
     return found
 

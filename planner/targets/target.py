@@ -125,8 +125,8 @@ class Target:
 
     def _refuses_memory_settings(self, workload: WorkloadSpec) -> tuple[str, str] | None:
         for field in () if self.takes_memory_settings else MEMORY_SETTINGS:
-            if (value := getattr(workload, field)) is not None and value is not False:
-                return f"workload.{field}", f"it is {value}"
+            if (value := getattr(workload, field)) not in (None, False, "fp32"):
+                return f"workload.{field}", f"it is {value}; leave it out"
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:

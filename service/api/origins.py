@@ -36,14 +36,14 @@ class KnownOrigins:
         await self.app(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> Exception | None:
-        host = headers.get("host", "")
+        host = headers.get("host")
         # Without a Host there is no browser: probes that speak HTTP/1.0 send none.
-        if self._checks_host and host and not self._is_ours(_name(f"//{host}")):
+        if self._checks_host and host is not None and not self._is_ours(_name(f"//{host}")):
             return UnknownHostError(host)
         origin = headers.get("origin")
         if origin is None:  # no browser, or nothing that changes anything
             return None
-        same = urlsplit(origin).netloc.lower() == host.lower()
+        same = urlsplit(origin).netloc.lower() == (host or "").lower()
         if not same and _name(origin) not in self._names - {"localhost"}:
             return CrossSiteError(origin)
         return None

@@ -20,6 +20,7 @@ from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage import profile_files
 from automap.service.storage.database import Database
+from automap.service.storage.stored_documents import readable
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,8 @@ class Dispatcher:
         self._apply(held, lambda session: plan_queue.fail(session, held, problem))
 
     def _plan(self, process: PlannerProcess, held: PlanClaim) -> dict[str, JsonValue]:
-        spec = JobSpec.model_validate(held.spec)
+        # One that waited through an upgrade of the service is read as today's.
+        spec = readable(JobSpec, held.spec) or JobSpec.model_validate(held.spec)
         folder = self._settings.profiles_folder
         profile_files.materialise(self._database, folder, spec)
         others = profile_files.materialise_for_remedies(self._database, folder, spec)

@@ -79,7 +79,7 @@ def _precision_refusals(subject: Subject) -> Iterator[Reason]:
         found = f"training_precision is {workload.training_precision}"
         yield reason(subject, "precision", "job", found)
     for field in MEMORY_SETTINGS:
-        if (value := getattr(workload, field)) is not None and value is not False:
+        if (value := getattr(workload, field)) not in (None, False, "fp32"):
             yield reason(subject, "precision", "job", f"{field} is {value}")
     if workload.rollout_precision not in (None, "fp8", workload.precision):
         found = f"rollout_precision is {workload.rollout_precision}"

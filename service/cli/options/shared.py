@@ -25,7 +25,9 @@ DetailsOption = Annotated[
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the JSON to this file too."),
+    typer.Option(
+        "--output", "--out", "-o", metavar="FILE", help="Write the JSON to this file too."
+    ),
 ]
 KeyOption = Annotated[
     str | None,

@@ -49,12 +49,12 @@ def run_advise(given: AdviseArguments) -> None:
             least_share=given.at_least,
             time_limit_seconds=given.search_seconds,
         )
-    if given.write is not None:
-        _write(advice, files, answers, given)
     if given.show.json:
         console.write_json(advice.model_dump_json(indent=2, by_alias=True))
     else:
         _show(advice, given)
+    if given.write is not None:  # after the advice, which also helps where nothing can be written
+        _write(advice, files, answers, given)
     if advice.left:
         raise typer.Exit(EXIT_NO_PLAN)
 
@@ -166,8 +166,8 @@ def _summary(advice: Advice) -> str:
     if advice.best_seconds is not None:
         proven = "proven" if advice.proven else "not proven"
         best = (
-            f"; the best plan on these GPUs takes {formats.seconds(advice.best_seconds)} s, "
-            f"{proven}"
+            f"; the best plan on these GPUs with its training engine takes "
+            f"{formats.seconds(advice.best_seconds)} s, {proven}"
         )
     if advice.unplanned:
         best = f"; no plan to compare with: {advice.unplanned}"

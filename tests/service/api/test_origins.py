@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from automap.service.app import create_app
 from automap.service.settings import Settings
@@ -61,3 +61,9 @@ def test_with_keys_a_proxy_may_use_any_name(tmp_path: Path) -> None:
     assert client.get("/v1/models", headers=headers).status_code == 200
     without = service(tmp_path, host="0.0.0.0", allow_without_keys=True)
     problem(without.get("/v1/models", headers=headers), 403, "unknown-host")
+
+
+@pytest.mark.parametrize("name", ["plans.example:8443", "https://plans.example", "[::1]", "*.x"])
+def test_what_can_never_be_a_name_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValidationError, match="leave out scheme, port and wildcards"):
+        service(tmp_path, allowed_hosts=name)
