@@ -266,21 +266,18 @@ def _check_totals(shares: list[_NodeShare]) -> None:
             for node in _alive_nodes()
             if mine[0].labels.items() <= node.get("Labels", {}).items()
         ]
-        if not _fit([len(share.devices) for share in mine], nodes):
+        if not _may_fit([len(share.devices) for share in mine], nodes):
             raise PlacementError(
                 f"the Ray cluster is too small for the plan. {_asked(shares)} {_available()}"
             )
 
 
-def _fit(shares: list[int], nodes: list[float]) -> bool:
-    """Whether whole shares go on nodes, the largest first on the first that has room."""
-    left = sorted(nodes, reverse=True)
-    for share in sorted(shares, reverse=True):
-        place = next((number for number, room in enumerate(left) if room >= share), None)
-        if place is None:
-            return False
-        left[place] -= share
-    return True
+def _may_fit(shares: list[int], nodes: list[float]) -> bool:
+    """False where whole shares cannot all lie on nodes: of those of a size or more, too many."""
+    return sum(shares) <= sum(nodes) and all(
+        sum(share >= size for share in shares) <= sum(room // size for room in nodes)
+        for size in set(shares)
+    )
 
 
 def _asked(shares: list[_NodeShare]) -> str:

@@ -43,7 +43,7 @@ class KnownOrigins:
         origin = headers.get("origin")
         if origin is None:  # no browser, or nothing that changes anything
             return None
-        same = urlsplit(origin).netloc.lower() == (host or "").lower()
+        same = host is not None and urlsplit(origin).netloc.lower() == host.lower()
         if not same and _name(origin) not in self._names - {"localhost"}:
             return CrossSiteError(origin)
         return None

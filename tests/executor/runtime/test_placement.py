@@ -213,8 +213,9 @@ def test_pools_come_from_the_spec_and_the_catalogue() -> None:
         ([2, 2], [3.0, 2.0], True),
         ([2, 1, 1], [1.0, 3.0], True),
         ([4], [2.0, 2.0], False),
+        ([4, 3, 2], [5.0, 4.0], True),
         ([1], [], False),
     ],
 )
 def test_whole_shares_must_fit_on_nodes(shares: list[int], nodes: list[float], fit: bool) -> None:
-    assert placement._fit(shares, nodes) is fit
+    assert placement._may_fit(shares, nodes) is fit
