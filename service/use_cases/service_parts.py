@@ -11,6 +11,13 @@ from automap.service.storage.database import Database
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: whose plans and jobs those are that a request makes."""
+
+    owner: str = "local"
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceParts:
     """Settings, the database, the planner processes of requests, and those of the queue."""
 
@@ -20,5 +27,7 @@ class ServiceParts:
     dispatcher: Dispatcher
     is_wanted: Callable[[], bool] = lambda: True
     """Whether the client of the request that is answered is still there."""
+    caller: Caller = Caller()
+    """Who sent the request that is answered."""
     strategies: list[StrategyDescription] = field(default_factory=list)
     """What there is to compare with, once a planner process has told."""
