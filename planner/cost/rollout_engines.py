@@ -45,7 +45,7 @@ class EngineProfile:
     """Most sequences that a replica runs at once (vLLM's max_num_seqs); None: all that its cache
     holds."""
     max_sequences_per_gpu: int | None = None
-    """The same for each GPU of a replica, where the caller hands over batches of so many."""
+    """What each GPU of a replica takes, where the caller hands over batches of so many."""
     call_seconds: float = 0.0
     """Host work per generate call; 0 unless a profile has measured it."""
     request_seconds: float = 0.0

@@ -95,6 +95,7 @@ def test_a_job_is_planned_for_the_target_that_it_is_exported_to(
     assert (code, out.startswith("#!/usr/bin/env bash")) == (0, True)
 
 
+@pytest.mark.slow
 def test_targets_say_what_they_cost_a_job(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

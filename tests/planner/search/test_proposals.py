@@ -1,5 +1,7 @@
 """Sizes that a first try proposes without a proof are placed at once, and leave fewer rows."""
 
+import pytest
+
 from automap.planner.planning import make_plan
 from tests.helpers.small_jobs import small_job
 
@@ -30,6 +32,7 @@ def test_remax_with_a_shadow_is_proven_within_the_work_of_three_seconds() -> Non
     assert found.search.stopped.startswith("the search is complete")
 
 
+@pytest.mark.slow
 def test_memory_is_not_counted_where_coarse_bytes_exclude_nothing() -> None:
     """Fifty rounds without it take the work of a second; with it, none of the limit is left."""
     found = make_plan(
