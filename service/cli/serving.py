@@ -4,11 +4,13 @@ from pydantic import ValidationError
 
 from automap.service.cli.options.runs import ServeArguments, WorkerArguments
 from automap.service.cli.terminal.failures import BadInputError, ServerError
+from automap.service.environment import hide_environment
 from automap.service.settings import Settings
 
 
 def run_server(given: ServeArguments) -> None:
     """Migrate and serve until a signal; an option given here wins over its AUTOMAP_ variable."""
+    hide_environment()
     settings = _settings(host=given.host, port=given.port, database_url=given.database_url)
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
@@ -30,6 +32,7 @@ def run_server(given: ServeArguments) -> None:
 
 def run_worker(given: WorkerArguments) -> None:
     """Migrate and work until a signal; an option given here wins over its AUTOMAP_ variable."""
+    hide_environment()
     settings = _settings(database_url=given.database_url, ray_address=given.ray_address)
     from sqlalchemy.exc import SQLAlchemyError
 
