@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from automap.executor.data.files import DataError
+from automap.executor.folders import opened
 
 
 def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
@@ -15,6 +16,7 @@ def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
     Raises:
         DataError: the folder is missing or holds no tokenizer.
     """
+    folder = opened(folder, field=field)
     if not folder.is_dir():
         raise DataError(f"{field}: there is no folder {folder}")
     # Takes seconds to import, and prompts of token ids need none of it.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
+from automap.executor.folders import NotAllowedError, opened_code
 from automap.planner.dataflow import load_module
 
 Arguments = Mapping[str, Sequence[object]]
@@ -137,6 +138,10 @@ def load_function(path: str) -> Callable[..., Sequence[float]]:
     place, colon, name = path.rpartition(":")
     if not colon or not place or not name:
         raise RewardFunctionError(f"{path!r} must be module:function or file.py:function")
+    try:
+        place = opened_code(path, field="functions").rpartition(":")[0]
+    except NotAllowedError as error:
+        raise RewardFunctionError(str(error)) from error
     try:
         module = load_module(place)
     except Exception as error:

@@ -73,6 +73,10 @@ OPERATIONS = {
     ("get", "/v1/profiles/{version}/diff/{other}"),
     ("put", "/v1/profiles/{version}/default"),
     ("delete", "/v1/profiles/{version}/default"),
+    ("post", "/v1/keys"),
+    ("get", "/v1/keys"),
+    ("delete", "/v1/keys/{key_id}"),
+    ("get", "/v1/audit"),
     ("get", "/v1/schemas/job-spec"),
     ("get", "/v1/schemas/placement"),
 }
