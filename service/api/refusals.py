@@ -107,7 +107,6 @@ KINDS: Mapping[type[Exception], Kind] = {
     CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
-    domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
     RequestTimeoutError: Kind("request-timeout", 408, "Request not sent in time"),
     BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),

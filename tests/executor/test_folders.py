@@ -1,6 +1,5 @@
 """Files, code and addresses that settings name are used below allowed folders alone."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from automap.executor.run.__main__ import main
 from automap.executor.runtime.runnable import opened_code
 from automap.executor.settings import RunSettings
 from automap.executor.workers.reward_functions import RewardFunctionError, load_function
+from tests.executor.small_plans import Place, small_plan
 
 SHIPPED = "automap.executor.tiny.tasks:count_token"
 PROGRAM = "automap.planner.dataflow.algorithms.grpo:grpo"
@@ -170,13 +170,15 @@ def test_folders_travel_as_a_document(team: Path) -> None:
 def test_a_run_refuses_before_it_opens_anything(
     team: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.executor.small_plans import small_plan
-
     plan, given, rule = (team / f"{name}.json" for name in ("plan", "settings", "folders"))
-    plan.write_text(small_plan().model_dump_json(by_alias=True))
+    plan.write_text(
+        small_plan(
+            "grpo", {"actor": Place(0, 1), "reference": Place(1, 1), "reward": None}
+        ).model_dump_json(by_alias=True)
+    )
     given.write_text(settings(program="os:system").model_dump_json())
     rule.write_text(folders(team).as_json())
-    monkeypatch.setattr(os, "environ", {**os.environ, VARIABLE: "{}"})
+    monkeypatch.setenv(VARIABLE, "{}")
     arguments = ["--plan", plan, "--settings", given, "--folders", rule, "--output", team / "run"]
     assert main([str(each) for each in arguments]) == 2
     printed = capsys.readouterr().out
