@@ -94,7 +94,7 @@ class ScoringProcesses:
     def _answer(self, process: "subprocess.Popen[bytes]", did: str) -> Answer:
         assert process.stdout is not None
         try:
-            scores, error = pickle.load(process.stdout)
+            scores, error = pickle.load(process.stdout)  # nosec B301  # of our child
         except (EOFError, OSError, pickle.UnpicklingError) as gone:
             code = process.wait()
             raise RewardFunctionError(
@@ -180,7 +180,7 @@ def _receive(stream: IO[bytes], parts: "queue.Queue[tuple[Arguments, int]]") -> 
     """Parts as they come; at their end so does the process, whatever the function is doing."""
     try:
         while True:
-            parts.put(pickle.load(stream))
+            parts.put(pickle.load(stream))  # nosec B301  # of our parent
     except (EOFError, OSError):
         os._exit(0)
 
