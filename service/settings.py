@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     max_plans_at_once: Annotated[int, Field(ge=1)] = 4
     """Requests of a key that may use a planner at the same time."""
     max_queued: Annotated[int, Field(ge=1)] = 1000
-    """Plans and jobs that an owner may have in the queues."""
+    """Plans and jobs that may wait in the queues before no key may add another."""
     audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
     """How long the audit log is kept."""
     allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None

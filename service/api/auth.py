@@ -13,6 +13,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 
@@ -23,6 +24,7 @@ from automap.service.schemas.access import ApiKeyRecord
 from automap.service.settings import Settings
 from automap.service.storage import api_keys
 from automap.service.storage.database import Database
+from automap.service.storage.tables import JobRow, PlanRow
 from automap.service.use_cases.service_parts import Caller
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,11 @@ _bearer = HTTPBearer(
 )
 _LOOK_SECONDS = 2.0
 """So long it may take until a service without keys notices the first one."""
+
+
+_AT_ONCE = ("/v1/plans", "/v1/plans/what-if")
+"""These plan at once, unless the client prefers to be answered before."""
+_QUEUEING = (*_AT_ONCE, "/v1/jobs", "/v1/profiles")
 
 
 class Keys:
@@ -60,6 +67,17 @@ class Keys:
                 self._exist = api_keys.is_any(session)
             self._looked_at = time.monotonic()
         return self._exist
+
+    def waiting(self) -> int:
+        """Plans and jobs that nobody has begun."""
+        with self._database.reading() as session:
+            return sum(
+                session.scalar(
+                    select(func.count()).select_from(table).where(table.status == "queued")
+                )
+                or 0
+                for table in (PlanRow, JobRow)
+            )
 
     def caller_of(self, sent: str | None) -> Caller:
         """Who sends this key, or none.
@@ -120,11 +138,21 @@ async def admit(
     limits.count_request(caller.key_id)
     if scope not in caller.scopes:
         raise MissingScopeError(scope, caller.scopes)
+    if _may_queue(request):
+        limits.check_queues(await run_in_threadpool(keys.waiting))
     if scope != "plan":
         yield
         return
     with limits.planning(caller.key_id):
         yield
+
+
+def _may_queue(request: Request) -> bool:
+    """Whether a plan or job is put into a queue, if the request is sound."""
+    route = request.scope["route"].path_format
+    if request.method != "POST" or route not in _QUEUEING:
+        return False
+    return route not in _AT_ONCE or "respond-async" in request.headers.get("prefer", "").lower()
 
 
 def _digest(key: str) -> bytes:

@@ -1,7 +1,7 @@
-"""How much a key may ask for: requests a minute, plans at once, entries in the queues.
+"""How much a key may ask for: requests a minute, plans at once, more in the queues.
 
-Counted in this process: several servers of one database allow each as much. Queues are counted in
-the database.
+Requests are counted in this process: several servers of one database allow each as much. What waits
+in the queues is counted in the database, whosever it is.
 """
 
 import time
@@ -24,6 +24,7 @@ class KeyLimits:
         self._per_minute = RateLimitItemPerMinute(settings.max_requests_per_minute)
         self._limiter = SlidingWindowCounterRateLimiter(MemoryStorage())
         self._max_plans = settings.max_plans_at_once
+        self._max_queued = settings.max_queued
         self._planning: Counter[str] = Counter()
 
     def count_request(self, key_id: str) -> None:
@@ -62,6 +63,19 @@ class KeyLimits:
             self._planning[key_id] -= 1
             if not self._planning[key_id]:
                 del self._planning[key_id]
+
+    def check_queues(self, waiting: int) -> None:
+        """Refuse another plan or job where so many wait.
+
+        Raises:
+            TooManyRequestsError: they are as many as may wait.
+        """
+        if waiting >= self._max_queued:
+            raise TooManyRequestsError(
+                f"nothing queued while {self._max_queued} plans and jobs wait",
+                setting="max_queued",
+                retry_seconds=30,
+            )
 
     @staticmethod
     def _seconds_until(moment: float) -> int:

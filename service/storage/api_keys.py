@@ -93,8 +93,8 @@ def revoke(session: Session, key_id: UUID) -> ApiKeyRecord:
     Raises:
         NotFoundError: there is none.
     """
-    standing = ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None)
-    changes_a_row(session, update(ApiKeyRow).where(*standing).values(revoked_at=utc_now()))
+    not_revoked = ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None)
+    changes_a_row(session, update(ApiKeyRow).where(*not_revoked).values(revoked_at=utc_now()))
     row = session.get(ApiKeyRow, key_id, populate_existing=True)
     if row is None:
         raise NotFoundError("key", key_id)

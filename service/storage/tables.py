@@ -271,9 +271,9 @@ class AuditRow(Base):
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     owner: Mapped[str | None] = mapped_column(String(64))
-    """None: nobody whom the service knows."""
+    """Whoever has sent it; none: nobody whom the service knows."""
     key_id: Mapped[str | None] = mapped_column(String(64))
-    """Of the key, which may be one of the environment; none: no key was asked for, or known."""
+    """The key's id, or environment-N; none: no key was asked for, or known."""
     method: Mapped[str] = mapped_column(String(16))
     route: Mapped[str] = mapped_column(String(200))
     """With its parameters' names, such as /v1/plans/{plan_id}."""

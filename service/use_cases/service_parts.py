@@ -18,7 +18,7 @@ class Caller:
     owner: str = "local"
     scopes: frozenset[Scope] = ALL_SCOPES
     key_id: str | None = None
-    """Of the key that was sent; none: none was asked for."""
+    """Which key was sent; none: none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

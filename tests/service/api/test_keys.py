@@ -20,6 +20,7 @@ from automap.service.storage.tables import ApiKeyRow
 from tests.service.support.databases import settings_for, url_of
 from tests.service.support.requests import problem
 from tests.service.support.samples import Json
+from tests.service.support.workers import add_job
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -206,6 +207,18 @@ def test_a_key_plans_so_much_at_once(limited: TestClient, database: Database) ->
     # And a request that has ended, in whatever way, is counted no more.
     for _ in range(2):
         assert limited.post("/v1/estimates", headers=bearer(key.key), json={}).status_code == 422
+
+
+def test_queues_have_an_end_for_keys(limited: TestClient, database: Database) -> None:
+    key = bearer(made(database).key)
+    for _ in range(2):
+        add_job(database)
+    for path, more in (("jobs", {}), ("profiles", {}), ("plans", {"Prefer": "respond-async"})):
+        refused = limited.post(f"/v1/{path}", headers=key | more, json={})
+        assert "AUTOMAP_MAX_QUEUED" in problem(refused, 429, "too-many-requests")["detail"]
+        assert refused.headers["retry-after"]
+    assert limited.post("/v1/plans", headers=key, json={}).status_code == 422  # it would not wait
+    assert limited.get("/v1/jobs", headers=key).status_code == 200
 
 
 def test_the_log_says_who_did_what(client: TestClient, database: Database) -> None:
