@@ -305,7 +305,7 @@ def store_at(host: str) -> dist.TCPStore:
     cannot be listened on: there, and only there, it is all of them.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    own, anywhere = ("127.0.0.1", "0.0.0.0")
+    own, anywhere = "127.0.0.1", ""
     if family == socket.AF_INET6:
         own, anywhere = ("::1", "::")
     listener = socket.socket(family, socket.SOCK_STREAM)
