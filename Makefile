@@ -46,8 +46,15 @@ LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \
 LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LOCK)
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
+# What is ours and runs; tests may do what it may not.
+OUR_CODE := automap/__init__.py executor migrations planner profiler service
+AUDITED ?= requirements/service.lock requirements/test.lock requirements/executor-cpu.lock
+ADVISORY_SERVICE := https://pypi.org
+# An index may mirror packages and know nothing of their holes: without advisories nothing is audited.
+ADVISORIES := import json, urllib.request as request; \
+	json.load(request.urlopen("$(ADVISORY_SERVICE)/pypi/pip/24.0/json", timeout=10))["vulnerabilities"]
 
-.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
+.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint audit docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -77,11 +84,20 @@ format: $(TEST_STAMP)  ## format the code, and mend what ruff can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-lint: $(TEST_STAMP)  ## style, types and import contracts
+lint: $(TEST_STAMP)  ## style, types, import contracts, careless calls, committed secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive $(OUR_CODE)
+	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook --cores 2 --baseline .secrets.baseline
+
+audit: $(TEST_STAMP)  ## look for known holes in the locked dependencies (needs the network)
+	@$(BIN)/python -c '$(ADVISORIES)' 2>/dev/null || { \
+		echo "$(ADVISORY_SERVICE) tells no advisories: the locks are not audited here"; exit 0; }; \
+	for lock in $(AUDITED); do \
+		echo "== $$lock"; \
+		$(BIN)/pip-audit --disable-pip --require-hashes --progress-spinner off -r $$lock; done
 
 docs: $(DOCS_STAMP)  ## build the documentation site into site/, strictly
 	@$(BIN)/python -m docs.generate

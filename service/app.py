@@ -8,9 +8,11 @@ from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
 from automap.service.api import openapi
-from automap.service.api.auth import require_key
+from automap.service.api.audit_log import AuditLog
+from automap.service.api.auth import Keys, admit
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
+from automap.service.api.key_limits import KeyLimits
 from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
@@ -18,6 +20,7 @@ from automap.service.api.routers import (
     estimates,
     health,
     jobs,
+    keys,
     plans,
     profiles,
 )
@@ -34,6 +37,8 @@ def create_app(settings: Settings) -> FastAPI:
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
+    app.state.keys = known_keys = Keys(database, settings)
+    app.state.limits = KeyLimits(settings)
     app.state.service = ServiceParts(
         settings=settings,
         database=database,
@@ -51,15 +56,15 @@ def create_app(settings: Settings) -> FastAPI:
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
         seconds=settings.request_seconds,
     )
-    app.add_middleware(KnownOrigins, settings=settings)
+    app.add_middleware(KnownOrigins, settings=settings, keys=known_keys)
+    app.add_middleware(AuditLog, database=database, days=settings.audit_days)
     install_handlers(app)
-    keys = [Depends(require_key)] if settings.api_keys else []
-    v1 = APIRouter(prefix="/v1", dependencies=keys)
-    for module in (plans, jobs, estimates, clusters, profiles, catalogue):
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
+    for module in (plans, jobs, estimates, clusters, profiles, catalogue, keys):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
-    openapi.install(app, with_keys=bool(keys))
+    openapi.install(app)
     return app
 
 

@@ -5,16 +5,21 @@ import signal
 import socket
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import uvicorn
+from sqlalchemy import inspect, make_url
 
 from automap import migrations
+from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
 from automap.service.settings import Settings
+from automap.service.storage import api_keys
 from automap.service.storage.database import Database
+from automap.service.storage.tables import ApiKeyRow
 from automap.service.worker.process import WorkerProcess
 
 SHUTDOWN_SECONDS = 10
@@ -47,8 +52,8 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         OpenServiceError: it would be open to the network without keys.
         AddressError: it cannot listen there; the database is as it was.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     hide_environment()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     allow_many_files()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
@@ -60,12 +65,15 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         if worker is not None:
             worker.start()
             listening.callback(worker.stop)
+        app = create_app(settings)
+        keys: Keys = app.state.keys
+        keys.look()
         server = _Server(
             uvicorn.Config(
-                create_app(settings),
+                app,
                 http=limited_protocol(
                     request_seconds=settings.request_seconds,
-                    only_our_user=settings.on_loopback and not settings.api_keys,
+                    is_our_users_alone=lambda: settings.on_loopback and not keys.are_asked_for,
                 ),
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
@@ -85,10 +93,31 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
 def _refuse_open(settings: Settings) -> None:
     if settings.on_loopback or settings.api_keys or settings.allow_without_keys:
         return
+    exist, usable = _stored_keys(settings)
+    if usable:
+        return
+    at = f"{settings.host}:{settings.port}"
     raise OpenServiceError(
-        f"anybody who reaches {settings.host}:{settings.port} could run code: set "
+        f"nobody could use {at}: all keys are revoked or expired; make one with automap keys create"
+        if exist
+        else f"anybody who reaches {at} could run code: make a key with automap keys create, set "
         "AUTOMAP_API_KEYS, listen on 127.0.0.1, or say AUTOMAP_ALLOW_WITHOUT_KEYS=1"
     )
+
+
+def _stored_keys(settings: Settings) -> tuple[bool, bool]:
+    """Whether the database, migrated or not, has keys, and whether one of them opens."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        return False, False  # a look would make the file
+    database = Database(settings.database_url)
+    try:
+        if not inspect(database.engine).has_table(ApiKeyRow.__tablename__):
+            return False, False
+        with database.reading() as session:
+            return api_keys.is_any(session), api_keys.is_any_usable(session)
+    finally:
+        database.dispose()
 
 
 def migrate(settings: Settings) -> None:
@@ -101,6 +130,7 @@ def migrate(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
+    hide_environment()
     try:
         serve(Settings())
     except (AddressError, OpenServiceError) as error:

@@ -12,6 +12,20 @@ from automap.planner.runs import RECENT, THRESHOLD
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
+def canonical_host(name: str) -> str:
+    """A host's name in lower case, an address in its shortest form and without brackets."""
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    return str(ip_address(bare)) if _is_address(bare) else name.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class Settings(BaseSettings):
     """Every setting, with its default here and nowhere else."""
 
@@ -24,12 +38,24 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Comma-separated; when set, /v1 asks for Authorization: Bearer KEY."""
+    """Comma-separated, each with all scopes; when set, /v1 asks for Authorization: Bearer KEY."""
     allow_without_keys: bool = False
     """Serve on more than loopback without keys: whoever reaches the port may run code."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated names by which browsers may reach the service, beside localhost and IP
     addresses."""
+    max_requests_per_minute: Annotated[int, Field(ge=1)] = 3000
+    """Requests that a key may send in a minute."""
+    max_plans_at_once: Annotated[int, Field(ge=1)] = 4
+    """Requests of a key that may use a planner at the same time."""
+    max_queued: Annotated[int, Field(ge=1)] = 1000
+    """Plans and jobs that may wait in the queues before no key may add another."""
+    audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
+    """How long the audit log is kept."""
+    allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None
+    """Comma-separated folders, on the machines that run jobs, below which the files and the code
+    that jobs name must lie; none: any where the database has no keys, else what Automap ships and
+    the runs' folder."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
     max_profile_bytes: Annotated[int, Field(ge=1024)] = 2**25
     """Largest body that brings a measured profile."""
@@ -95,10 +121,9 @@ class Settings(BaseSettings):
     @property
     def on_loopback(self) -> bool:
         """Whether nobody but this machine reaches the service."""
-        try:
+        if _is_address(self.host):
             return ip_address(self.host).is_loopback
-        except ValueError:  # a name, which may stand for anything
-            return self.host.lower() == "localhost"
+        return self.host.lower() == "localhost"  # another name may stand for anything
 
     @field_validator("api_keys", mode="before")
     @classmethod
@@ -120,10 +145,25 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts")
     @classmethod
     def _names_alone(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if any(sign in name for sign in ":/[*"):
+        for name in map(canonical_host, names):
+            if any(sign in name for sign in ":/[*") and not _is_address(name):
                 raise ValueError(f"{name!r} is no name: leave out scheme, port and wildcards")
-        return tuple(name.lower() for name in names)
+        return tuple(map(canonical_host, names))
+
+    @field_validator("allowed_folders", mode="before")
+    @classmethod
+    def _split_folders(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(folder.strip() for folder in value.split(",") if folder.strip())
+
+    @field_validator("allowed_folders")
+    @classmethod
+    def _whole_paths(cls, folders: tuple[Path, ...] | None) -> tuple[Path, ...] | None:
+        for folder in folders or ():
+            if not folder.is_absolute():
+                raise ValueError(f"{str(folder)!r} is a relative path: write all of it")
+        return folders
 
     @field_validator("database_url")
     @classmethod

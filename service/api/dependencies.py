@@ -20,7 +20,8 @@ def _service(request: Request) -> ServiceParts:
     def is_wanted() -> bool:
         return not from_thread.run(request.is_disconnected)
 
-    return replace(service, is_wanted=is_wanted)
+    caller = getattr(request.state, "caller", service.caller)
+    return replace(service, is_wanted=is_wanted, caller=caller)
 
 
 ServiceDep = Annotated[ServiceParts, Depends(_service)]
@@ -60,10 +61,10 @@ _KeyHeader = Annotated[
 
 def _own_key(request: Request, idempotency_key: _KeyHeader = None) -> str | None:
     """The idempotency key as that of its caller: others may use the same text."""
-    caller: bytes | None = getattr(request.state, "caller", None)
-    if idempotency_key is None or caller is None:
+    sent: bytes | None = getattr(request.state, "key_digest", None)
+    if idempotency_key is None or sent is None:
         return idempotency_key
-    return hashlib.sha256(caller + idempotency_key.encode()).hexdigest()
+    return hashlib.sha256(sent + idempotency_key.encode()).hexdigest()
 
 
 KeyDep = Annotated[str | None, Depends(_own_key)]

@@ -24,7 +24,8 @@ MEDIA_TYPE = "application/problem+json"
 
 def error_response(error: Exception, data: object = None) -> Response:
     """The response to an error; `data` is the body of the request, to name what is wrong in it."""
-    return _response(refusal_of(error, data), HEADERS.get(type(error)))
+    headers = getattr(error, "headers", None) or HEADERS.get(type(error))
+    return _response(refusal_of(error, data), headers)
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -11,6 +11,8 @@ from pydantic.json_schema import models_json_schema
 from automap.planner import ExplainOptions, ReplanOptions
 from automap.planner.spec import JobSpec
 from automap.service.api.error_responses import MEDIA_TYPE
+from automap.service.api.scopes import scope_of
+from automap.service.schemas.access import NewApiKey, Scope
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
@@ -37,6 +39,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewCluster,
     NewProfile,
     MeasureRequest,
+    NewApiKey,
     Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
@@ -69,18 +72,18 @@ def _response(status: HTTPStatus) -> dict[str, Any]:
     }
 
 
-def install(app: FastAPI, *, with_keys: bool) -> None:
+def install(app: FastAPI) -> None:
     """Let the application publish the complete document, made once."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, with_keys=with_keys)
+            app.openapi_schema = _document(app)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
+def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -98,12 +101,14 @@ def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for path, operations in document["paths"].items():
-        for operation in operations.values():
-            _complete(operation, with_keys=with_keys and path.startswith("/v1/"))
+        for method, operation in operations.items():
+            _complete(operation)
+            if path.startswith("/v1/"):
+                _show_access(operation, scope_of(method, path))
     return document
 
 
-def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
+def _complete(operation: dict[str, Any]) -> None:
     """Problem responses that every operation has, in place of the framework's."""
     responses = operation["responses"]
     framework = responses.get("422", {}).get("content", {}).get("application/json")
@@ -113,5 +118,11 @@ def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
     if "requestBody" in operation:
         responses.setdefault("408", _response(HTTPStatus.REQUEST_TIMEOUT))
     responses.setdefault("500", _response(HTTPStatus.INTERNAL_SERVER_ERROR))
-    if with_keys:
-        responses["401"] = _response(HTTPStatus.UNAUTHORIZED)
+
+
+def _show_access(operation: dict[str, Any], scope: Scope) -> None:
+    """What a key needs, once the service asks for keys; the empty one says that it may not."""
+    operation["security"] = [{"HTTPBearer": [scope]}, {}]
+    operation["responses"]["401"] = _response(HTTPStatus.UNAUTHORIZED)
+    limited = _response(HTTPStatus.TOO_MANY_REQUESTS)
+    operation["responses"]["429"] = limited | {"headers": response_headers("Retry-After")}

@@ -4,7 +4,7 @@ Those bring planner and service in, so each is imported where it is called: help
 command line are answered without them.
 """
 
-from automap.service.cli.options import plans, runs
+from automap.service.cli.options import access, plans, runs
 
 
 def examples(given: plans.ExamplesArguments) -> None:
@@ -202,6 +202,23 @@ def worker(given: runs.WorkerArguments) -> None:
     run_worker(given)
 
 
+def keys(given: access.KeysArguments) -> None:
+    """Make, list and revoke keys to a service: in its database, or on a running one.
+
+    A key is shown once, when it is made.
+    """
+    from automap.service.cli.access.command import run_keys
+
+    run_keys(given)
+
+
+def audit(given: access.AuditArguments) -> None:
+    """Show who did what on a service: what could change something, and what was refused."""
+    from automap.service.cli.access.command import run_audit
+
+    run_audit(given)
+
+
 def models(given: plans.ListingArguments) -> None:
     """List the model architectures that a spec can name."""
     from automap.service.cli.listings import list_models
@@ -277,6 +294,8 @@ COMMANDS = (
     history,
     serve,
     worker,
+    keys,
+    audit,
     models,
     gpus,
     targets,

@@ -10,7 +10,11 @@ from sqlalchemy.orm import Session
 
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
-from automap.service.errors.domain import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.domain import (
+    OlderVersionError,
+    PlannerCancelledError,
+    PlannerProcessError,
+)
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanTask
 from automap.service.planners.pool import PlannerProcess
@@ -20,7 +24,7 @@ from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage import profile_files
 from automap.service.storage.database import Database
-from automap.service.storage.stored_documents import readable
+from automap.service.storage.stored_documents import required
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +101,7 @@ class Dispatcher:
             if self._stopping.is_set():
                 self._apply(held, lambda session: plan_queue.release(session, held))
             return
-        except (PlanningError, PlannerProcessError) as error:
+        except (PlanningError, PlannerProcessError, OlderVersionError) as error:
             problem = problem_of(error, held.spec)
         except SQLAlchemyError:
             raise
@@ -111,7 +115,7 @@ class Dispatcher:
 
     def _plan(self, process: PlannerProcess, held: PlanClaim) -> dict[str, JsonValue]:
         # One that waited through an upgrade of the service is read as today's.
-        spec = readable(JobSpec, held.spec) or JobSpec.model_validate(held.spec)
+        spec = required(JobSpec, held.spec, plan_id=held.plan_id)
         folder = self._settings.profiles_folder
         profile_files.materialise(self._database, folder, spec)
         others = profile_files.materialise_for_remedies(self._database, folder, spec)

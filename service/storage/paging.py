@@ -13,9 +13,16 @@ from sqlalchemy.orm import Session
 from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import FieldError
 from automap.service.schemas.base import PageQuery
-from automap.service.storage.tables import ClusterRow, JobRow, PlanRow, ProfileRow
+from automap.service.storage.tables import (
+    ApiKeyRow,
+    AuditRow,
+    ClusterRow,
+    JobRow,
+    PlanRow,
+    ProfileRow,
+)
 
-Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)
+Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow)
 
 
 def page_of(

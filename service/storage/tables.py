@@ -241,3 +241,43 @@ class IdempotencyRow(Base):
     )
     lease_token: Mapped[UUID | None]
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class ApiKeyRow(Base):
+    """A key to the service. Never removed: once there has been one, the service asks for keys."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index(None, "created_at", "id"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    digest: Mapped[str] = mapped_column(String(64))
+    """SHA-256 of the secret, which is 256 random bits and is not stored."""
+    owner: Mapped[str] = mapped_column(String(64), index=True)
+    note: Mapped[str] = mapped_column(String(200), default="")
+    scopes: Mapped[list[str]] = mapped_column(Document)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """To the minute."""
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class AuditRow(Base):
+    """A request that could change something, or was refused: who, what, and how it ended."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "created_at", "id"), Index(None, "owner", "created_at"))
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    owner: Mapped[str | None] = mapped_column(String(64))
+    """Whoever has sent it; none: nobody whom the service knows."""
+    key_id: Mapped[str | None] = mapped_column(String(64))
+    """The key's id, or environment-N; none: no key was asked for, or known."""
+    method: Mapped[str] = mapped_column(String(16))
+    route: Mapped[str] = mapped_column(String(200))
+    """With its parameters' names, such as /v1/plans/{plan_id}."""
+    resource_id: Mapped[str | None] = mapped_column(String(200))
+    """What it was about, or has made."""
+    status: Mapped[int]
+    remote_address: Mapped[str | None] = mapped_column(String(64))

@@ -5,6 +5,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from automap.executor.folders import RunFolders
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, InvalidInputError
@@ -18,6 +19,7 @@ from automap.service.storage import job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.stored_documents import required
 from automap.service.storage.tables import PlanRow
+from automap.service.use_cases.folders import allowed_folders, folder_errors
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -43,15 +45,16 @@ def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) 
 def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobRecord:
     request = body.content
     _check_choice(request)
+    folders = allowed_folders(service.database, service.settings)
     spec = None
     if request.spec is not None:
         spec = resolve_spec(service, request.spec, prefix="spec.")
-        _check_settings(request, spec, body.data)
+        _check_settings(request, spec, body.data, folders)
     with service.database.transaction() as session:
         if spec is not None:
             plan = _queued_plan(session, request, spec)
         else:
-            plan = _stored_plan(session, request, body.data)
+            plan = _stored_plan(session, request, body.data, folders)
         row = job_records.new_job_row(plan, request.settings)
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
@@ -80,7 +83,9 @@ def _check_choice(request: JobRequest) -> None:
         )
 
 
-def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
+def _check_settings(
+    request: JobRequest, spec: JobSpec, data: object, folders: RunFolders | None
+) -> None:
     mistakes = [
         error.model_copy(
             update={
@@ -88,7 +93,10 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
                 "value": error.value or shown(value_at(f"settings.{error.field}", data)),
             }
         )
-        for error in settings_errors(request.settings, spec)
+        for error in [
+            *settings_errors(request.settings, spec),
+            *folder_errors(request.settings, folders),
+        ]
     ]
     for error in spec_errors(spec, planned=request.spec is None):
         if request.spec is None:
@@ -109,7 +117,9 @@ def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRo
     return row
 
 
-def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow:
+def _stored_plan(
+    session: Session, request: JobRequest, data: object, folders: RunFolders | None
+) -> PlanRow:
     # Locked, so that it is neither deleted nor failed before the job is there to notice.
     row = session.scalars(
         select(PlanRow).where(PlanRow.id == request.plan_id).with_for_update()
@@ -124,7 +134,7 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
         raise InvalidInputError([error])
     if row.status in ("failed", "cancelled"):
         raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
-    _check_settings(request, required(JobSpec, row.spec, plan_id=row.id), data)
+    _check_settings(request, required(JobSpec, row.spec, plan_id=row.id), data, folders)
     if row.plan is not None and (lacks := plan_errors(required(Plan, row.plan, plan_id=row.id))):
         error = FieldError(
             field="plan_id",

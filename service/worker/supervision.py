@@ -24,6 +24,7 @@ from automap.service.runs.output import OutputReader, Printed
 from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.use_cases.folders import allowed_folders
 from automap.service.worker.drift_watch import DriftWatch
 from automap.service.worker.log_follower import LogFollower
 from automap.service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
@@ -117,7 +118,8 @@ class Supervision:
             return True
         if self._held.was_running:
             return self._try_again("Ray was restarted and knows it no more")
-        ray.submit(submission_of(self._held, self._settings))
+        folders = allowed_folders(self._database, self._settings)
+        ray.submit(submission_of(self._held, self._settings, folders))
         log.info("job %s: submitted as %s", self._held.job_id, self._held.submission_id)
         return False
 

@@ -1,11 +1,13 @@
 """The OpenAPI document: complete, with examples that work; and what it promises is what comes."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 import schemathesis
+from hypothesis import strategies
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -16,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 from automap.planner.spec import JobSpec
 from automap.service.api import examples
 from automap.service.app import create_app
+from automap.service.schemas.access import NewApiKey
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.studies import (
@@ -24,9 +27,11 @@ from automap.service.schemas.studies import (
     FrontRequest,
     WhatIfRequest,
 )
-from tests.service.support.databases import settings_for
+from automap.service.storage import api_keys
+from tests.service.support.databases import Databases, migrated, settings_for
 from tests.service.support.servers import Server, serving
 
+KEY = "a-key-of-the-environment"
 PROMISES = [
     not_a_server_error,
     status_code_conformance,
@@ -73,6 +78,10 @@ OPERATIONS = {
     ("get", "/v1/profiles/{version}/diff/{other}"),
     ("put", "/v1/profiles/{version}/default"),
     ("delete", "/v1/profiles/{version}/default"),
+    ("post", "/v1/keys"),
+    ("get", "/v1/keys"),
+    ("delete", "/v1/keys/{key_id}"),
+    ("get", "/v1/audit"),
     ("get", "/v1/schemas/job-spec"),
     ("get", "/v1/schemas/placement"),
 }
@@ -159,6 +168,7 @@ def test_references_lead_somewhere(document: dict[str, Any]) -> None:
         (FrontRequest, examples.FRONT_EXAMPLES),
         (WhatIfRequest, examples.WHAT_IF_EXAMPLES),
         (NewCluster, examples.CLUSTER_EXAMPLES),
+        (NewApiKey, examples.KEY_EXAMPLES),
     ],
 )
 def test_examples_are_valid(model: Any, shown: dict[str, Any]) -> None:
@@ -169,7 +179,8 @@ def test_examples_are_valid(model: Any, shown: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     url = f"sqlite:///{tmp_path_factory.mktemp('contract')}/automap.db"
-    with serving(url, max_time_limit_seconds=5) as server:
+    # With a key, or the first one that a random request makes would end the test for the others.
+    with serving(url, max_time_limit_seconds=5, api_keys=KEY) as server:
         yield server
 
 
@@ -189,6 +200,45 @@ def test_random_requests_get_what_the_document_promises(
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     def probe(case: schemathesis.Case) -> None:
-        case.call_and_validate(checks=PROMISES)
+        case.call_and_validate(checks=PROMISES, headers={"Authorization": f"Bearer {KEY}"})
 
     probe()
+
+
+@pytest.mark.slow_on("postgresql")
+def test_random_requests_with_few_scopes_and_over_the_limits(databases: Databases) -> None:
+    """What a key may not do, and what it asks for too often, is refused as the document says."""
+    url = databases.create("limited")
+    database = migrated(url)
+    with database.transaction() as session:
+        keys = [
+            api_keys.create(session, NewApiKey(owner="ada", scopes=[scope])).key
+            for scope in ("read", "plan", "run", "admin")
+        ]
+    database.dispose()
+    answered: Counter[int] = Counter()
+    with serving(url, max_requests_per_minute=100, max_plans_at_once=1) as server:
+        schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+        # What plans is left out: it is slow, and its scope and limits are those of the others.
+        routes = [("get", "/v1/plans"), ("get", "/v1/models/{name}"), ("post", "/v1/jobs")]
+        routes += [("delete", "/v1/clusters/{name}"), ("get", "/v1/audit"), ("get", "/v1/keys")]
+        routes += [("post", "/v1/keys"), ("delete", "/v1/keys/{key_id}")]
+        for method, path in routes:
+            operation = schema[path][method]
+
+            @hypothesis.given(case=operation.as_strategy(), key=strategies.sampled_from(keys))
+            @hypothesis.settings(
+                max_examples=40,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+            )
+            def probe(case: schemathesis.Case, key: str) -> None:
+                headers = {"Authorization": f"Bearer {key}"}
+                response = case.call_and_validate(checks=PROMISES, headers=headers)
+                answered[response.status_code] += 1
+
+            probe()
+    assert {200, 403, 429} <= answered.keys()
+    assert all(status < 500 for status in answered)
