@@ -7,7 +7,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
-from automap.service.api import openapi
+from automap.service.api import openapi, page
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
@@ -21,6 +21,7 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
+from automap.service.api.security_headers import SecurityHeaders
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
@@ -30,7 +31,13 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application; the database must have been migrated."""
-    app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
+    app = FastAPI(
+        title="Automap",
+        version=version("automap"),
+        lifespan=_lifespan,
+        docs_url=None,  # the framework's load from another host
+        redoc_url=None,
+    )
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
@@ -52,6 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
         seconds=settings.request_seconds,
     )
     app.add_middleware(KnownOrigins, settings=settings)
+    app.add_middleware(SecurityHeaders)
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)
@@ -59,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
+    page.install(app)
     openapi.install(app, with_keys=bool(keys))
     return app
 
