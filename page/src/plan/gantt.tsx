@@ -33,7 +33,7 @@ export function Gantt(props: { plan: Plan; segments: Segment[]; colours: Map<str
               y={height - 7}
               text-anchor={tick === 0 ? "start" : "middle"}
             >
-              {x(tick) < left + inner - 50 ? general(tick, 6) : ""}
+              {x(tick) < left + inner - 64 ? general(tick, 6) : ""}
             </text>
           </g>
         ))}
@@ -98,7 +98,7 @@ function Bar(props: {
     <g
       class={`bar-of ${props.colour} ${state}`}
       role="button"
-      tabIndex={piece.continues ? -1 : 0}
+      tabindex={piece.continues ? -1 : 0}
       aria-label={says}
       aria-pressed={links.chosen === event.name}
       data-call={event.name}

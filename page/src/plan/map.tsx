@@ -7,9 +7,16 @@ import { rowLabel } from "./gantt";
 import { LinkedContext, onPress } from "./linked";
 import { nodeGroups, phasesOf, sum, type NodeGroup, type Phase, type Segment } from "./timeline";
 
-const CELL = 22;
-const TALL = 58;
-const CHIP = 5;
+const LEAST_CELL = 15;
+const MOST_CELL = 44;
+const GAP = 2;
+const TALL = 72;
+const HEAD = 22;
+const LANE = 6;
+const MARGIN = 8;
+const BETWEEN = 12;
+/** How far a second card shows behind the first where it stands for several nodes. */
+const STACK = 3;
 /** Up to so many nodes of a pool each is drawn; of more, those that are alike once. */
 const APART = 16;
 
@@ -47,7 +54,13 @@ export function GpuMap(props: {
     <div class="map">
       <Legend plan={props.plan} colours={props.colours} />
       {props.pools.map((pool) => (
-        <PoolMap key={pool.name} pool={pool} segments={props.segments} colours={props.colours} />
+        <PoolMap
+          key={pool.name}
+          pool={pool}
+          copies={props.plan.copies}
+          segments={props.segments}
+          colours={props.colours}
+        />
       ))}
     </div>
   );
@@ -73,17 +86,44 @@ function describe(copy: CopyPlan): string {
   return parts.join(" · ");
 }
 
-function PoolMap(props: { pool: Pool; segments: Segment[]; colours: Map<string, string> }) {
+interface Drawing {
+  /** Width of a GPU with the gap after it, in pixels. */
+  step: number;
+  width: number;
+  height: number;
+  /** Copies of the pool: each has a lane below the GPUs. */
+  lanes: CopyPlan[];
+  colours: Map<string, string>;
+}
+
+function PoolMap(props: {
+  pool: Pool;
+  copies: CopyPlan[];
+  segments: Segment[];
+  colours: Map<string, string>;
+}) {
   const [element, width] = useWidth();
   const { pool } = props;
   const groups = nodeGroups(pool.name, props.segments, pool.perNode, pool.numNodes, APART);
-  const perNode = pool.perNode * (CELL + 2) + 12;
-  const columns = Math.max(1, Math.floor((width + 10) / (perNode + 10)));
-  const rows = Math.ceil(groups.length / columns);
-  const chips = Math.max(1, ...props.segments.map((segment) => segment.copies.length));
-  const tall = 20 + TALL + 4 + Math.ceil(chips / 4) * (CHIP + 1) + 8;
-  // A node with more GPUs than there is room for is drawn smaller, as a whole.
-  const scale = Math.min(1, width / perNode || 1);
+  const least = pool.perNode * (LEAST_CELL + GAP) + 2 * MARGIN;
+  const most = Math.max(1, Math.floor((width + BETWEEN) / (least + BETWEEN)));
+  // As many to a row as there is room for, and rows of the same length.
+  const rows = Math.ceil(groups.length / most);
+  const columns = Math.ceil(groups.length / rows);
+  const wide = Math.min(
+    pool.perNode * (MOST_CELL + GAP) + 2 * MARGIN,
+    (width - (columns - 1) * BETWEEN - STACK) / columns,
+  );
+  const lanes = props.copies.filter((copy) => copy.pool === pool.name);
+  const drawing: Drawing = {
+    step: Math.max(2, (wide - 2 * MARGIN) / pool.perNode),
+    width: wide,
+    height: HEAD + TALL + 6 + lanes.length * LANE + 6,
+    lanes,
+    colours: props.colours,
+  };
+  const x = (index: number) => (index % columns) * (wide + BETWEEN);
+  const y = (index: number) => Math.floor(index / columns) * (drawing.height + BETWEEN);
   return (
     <div ref={element} class="pool">
       <h3>
@@ -94,48 +134,38 @@ function PoolMap(props: { pool: Pool; segments: Segment[]; colours: Map<string, 
         role="group"
         aria-label={`Nodes of ${pool.name} and their GPUs`}
         width={width}
-        height={scale * rows * (tall + 10)}
+        height={rows * (drawing.height + BETWEEN)}
       >
-        <g transform={`scale(${scale})`}>
-          {width > 0 &&
-            groups.map((group, index) => (
-              <g
-                key={group.first}
-                transform={`translate(${(index % columns) * (perNode + 10)} ${Math.floor(index / columns) * (tall + 10)})`}
-              >
-                <Node group={group} width={perNode} height={tall} colours={props.colours} />
-              </g>
-            ))}
-        </g>
+        {width > 0 &&
+          groups.map((group, index) => (
+            <g key={group.first} transform={`translate(${x(index)} ${y(index)})`}>
+              <Node group={group} drawing={drawing} />
+            </g>
+          ))}
       </svg>
     </div>
   );
 }
 
-function Node(props: {
-  group: NodeGroup;
-  width: number;
-  height: number;
-  colours: Map<string, string>;
-}) {
-  const { group } = props;
+function Node({ group, drawing }: { group: NodeGroup; drawing: Drawing }) {
   const name =
     group.num === 1
       ? `node ${group.first}`
       : `nodes ${group.first}–${group.first + group.num - 1}: ${count(group.num)} alike`;
-  const runs = runsOf(group);
+  const card = { width: drawing.width - 1, height: drawing.height - 1, rx: 4 };
   return (
     <g>
-      <rect class="node" x={0.5} y={0.5} width={props.width - 1} height={props.height - 1} rx={4} />
-      <text class="tick" x={6} y={14}>
+      {group.num > 1 && <rect class="node" x={0.5 + STACK} y={0.5 + STACK} {...card} />}
+      <rect class="node" x={0.5} y={0.5} {...card} />
+      <text class="tick" x={MARGIN} y={15}>
         {name}
       </text>
-      {runs.map((run) => (
-        <g key={run.first} transform={`translate(${7 + run.first * (CELL + 2)} 20)`}>
+      {runsOf(group).map((run) => (
+        <g key={run.first} transform={`translate(${MARGIN + run.first * drawing.step} ${HEAD})`}>
           {run.segment ? (
-            <Cells segment={run.segment} num={run.num} node={name} colours={props.colours} />
+            <Cells segment={run.segment} num={run.num} node={name} drawing={drawing} />
           ) : (
-            <rect class="unused" width={run.num * (CELL + 2) - 2} height={TALL} rx={2}>
+            <rect class="unused" width={run.num * drawing.step - GAP} height={TALL} rx={2}>
               <title>{`unused GPUs of ${name}`}</title>
             </rect>
           )}
@@ -161,83 +191,85 @@ function runsOf(group: NodeGroup): Run[] {
   return runs;
 }
 
-/** GPUs of a node on which the same lives, each as a column of memory with its models below. */
-function Cells(props: {
-  segment: Segment;
-  num: number;
-  node: string;
-  colours: Map<string, string>;
-}) {
+/** GPUs of a node on which the same lives: memory as columns, a lane below for each copy. */
+function Cells(props: { segment: Segment; num: number; node: string; drawing: Drawing }) {
   const links = useContext(LinkedContext);
-  const { segment } = props;
-  const phases = phasesOf(segment);
-  const shown = phaseShown(phases, links.call);
+  const { segment, num, drawing } = props;
+  const { step, lanes, colours } = drawing;
+  const shown = phaseShown(phasesOf(segment), links.call);
   const busy = links.call !== null && segment.events.some((event) => event.name === links.call);
   const state = links.call === null ? "" : busy ? "lit" : "dim";
   const chosen = links.segment === segment.id;
   const lives = segment.copies.map((copy) => copy.id).join(", ");
-  const says =
-    `${rowLabel(segment)}, ${props.node}: ${lives}; ` +
-    (shown.call ? `${gib(shown.total)} of ${gib(shown.capacity)} GiB in ${shown.call.id}` : "");
-  const resident = segment.copies.map((copy) => ({
-    colour: props.colours.get(copy.role) ?? "",
-    bytes: copy.resident_bytes,
-  }));
-  const y = (bytes: number) =>
-    shown.capacity ? (Math.min(bytes, shown.capacity) / shown.capacity) * TALL : 0;
-  const transient = shown.total - sum(resident.map((each) => each.bytes));
-  const column = [
-    ...resident.map((each) => ({ ...each, kind: "stays" })),
-    {
-      colour: (shown.call && props.colours.get(shown.call.role)) ?? "",
-      bytes: transient,
-      kind: "passes",
-    },
-  ];
+  const full = shown.call
+    ? `${gib(shown.total)} of ${gib(shown.capacity)} GiB in ${shown.call.id}`
+    : "";
+  const says = `${rowLabel(segment)}, ${props.node}: ${lives}; ${full}`;
   return (
     <g
       class={`cells ${state} ${chosen ? "chosen" : ""}`}
       role="button"
-      tabIndex={0}
+      tabindex={0}
       aria-label={says}
       aria-pressed={chosen}
       data-segment={segment.id}
       {...onPress(() => links.chooseSegment(segment.id))}
     >
       <title>{says}</title>
-      {Array.from({ length: props.num }, (_, gpu) => {
-        let above = TALL;
+      <rect class="hit" width={num * step} height={drawing.height - HEAD} />
+      {Array.from({ length: num }, (_, gpu) => (
+        <g key={gpu} transform={`translate(${gpu * step} 0)`}>
+          <Column segment={segment} phase={shown} width={step - GAP} colours={colours} />
+        </g>
+      ))}
+      {segment.copies.map((copy) => (
+        <rect
+          key={copy.id}
+          class={`stays ${colours.get(copy.role) ?? ""}`}
+          y={TALL + 6 + lanes.indexOf(copy) * LANE}
+          width={num * step - GAP}
+          height={LANE - 2}
+        />
+      ))}
+      <rect class="outline" x={-1} y={-1} width={num * step} height={TALL + 2} rx={3} />
+    </g>
+  );
+}
+
+/** The memory of one GPU: what stays, and above it what the call adds. */
+function Column(props: {
+  segment: Segment;
+  phase: Phase;
+  width: number;
+  colours: Map<string, string>;
+}) {
+  const { segment, phase, width, colours } = props;
+  const y = (bytes: number) => (phase.capacity ? Math.min(1, bytes / phase.capacity) * TALL : 0);
+  const resident = segment.copies.map((copy) => ({
+    class: `stays ${colours.get(copy.role) ?? ""}`,
+    bytes: copy.resident_bytes,
+  }));
+  const added = {
+    class: `passes ${(phase.call && colours.get(phase.call.role)) ?? ""}`,
+    bytes: phase.total - sum(resident.map((each) => each.bytes)),
+  };
+  let below = 0;
+  return (
+    <>
+      <rect class="capacity" width={width} height={TALL} rx={2} />
+      {[...resident, added].map((part, index) => {
+        below += part.bytes;
         return (
-          <g key={gpu} transform={`translate(${gpu * (CELL + 2)} 0)`}>
-            <rect class="capacity" width={CELL} height={TALL} rx={2} />
-            {column.map((part, index) => {
-              const height = y(part.bytes);
-              above -= height;
-              return (
-                <rect
-                  key={index}
-                  class={`${part.kind} ${part.colour}`}
-                  y={above}
-                  width={CELL}
-                  height={height}
-                />
-              );
-            })}
-            {segment.copies.map((copy, index) => (
-              <rect
-                key={copy.id}
-                class={`stays ${props.colours.get(copy.role) ?? ""}`}
-                x={(index % 4) * (CHIP + 0.6)}
-                y={TALL + 4 + Math.floor(index / 4) * (CHIP + 1)}
-                width={CHIP}
-                height={CHIP}
-              />
-            ))}
-          </g>
+          <rect
+            key={index}
+            class={part.class}
+            y={TALL - y(below)}
+            width={width}
+            height={y(part.bytes)}
+          />
         );
       })}
-      <rect class="outline" x={-1} y={-1} width={props.num * (CELL + 2)} height={TALL + 2} rx={3} />
-    </g>
+    </>
   );
 }
 

@@ -67,6 +67,7 @@ export function change(share: number): string {
 }
 
 export function gap(relative: number): string {
+  if (relative > 0 && relative < 1e-4) return "<0.01%";
   return relative === 0 ? "0%" : `${general(100 * relative)}%`;
 }
 

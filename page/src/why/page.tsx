@@ -49,7 +49,7 @@ function Strategies({ id, plan }: { id: string; plan: Plan }) {
             <Th number>Times slower</Th>
             <Th number>By its own cost</Th>
             <Th number>Price</Th>
-            <Th>Why it lost</Th>
+            <Th>Why not</Th>
           </>
         }
       >
