@@ -38,13 +38,16 @@ def open_page(site: Site, browser: Browser) -> Iterator[Open]:
     """Opens an address as a person would; at the end nothing forbidden has happened."""
     watched: list[Watched] = []
 
-    def opened(address: str, *, width: int = 1280, **options: Any) -> tuple[Page, Watched]:
+    def opened(
+        address: str, *, width: int = 1280, go: bool = True, **options: Any
+    ) -> tuple[Page, Watched]:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         context.set_default_timeout(10_000)
         page = context.new_page()
         watch = Watched(page, address)
         watched.append(watch)
-        page.goto(address)
+        if go:
+            page.goto(address)
         return page, watch
 
     yield opened

@@ -18,7 +18,7 @@ PLANS = ("small", "large", "overlapping")
 
 def rows(page: Page, table: str) -> dict[str, list[str]]:
     """First cell → the others, of the table with this name."""
-    found = page.get_by_role("region", name=table, exact=True).locator("tbody tr")
+    found = page.get_by_role("group", name=table, exact=True).locator("tbody tr")
     cells = found.evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.innerText.trim()))"
     )

@@ -131,7 +131,7 @@ function failure(body: unknown, status: number): Failure {
   const known = typeof body === "object" && body !== null && "detail" in body && "title" in body;
   return new Failure(
     known
-      ? (body as Problem)
+      ? { ...problem("", ""), ...(body as Problem) } // what is empty is left out
       : problem("No answer", `The service answered ${status} without a reason.`, status),
   );
 }

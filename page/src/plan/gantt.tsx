@@ -92,7 +92,7 @@ function Bar(props: {
   const text = 7 * full.length + 10 < width ? full : width > 14 ? event.key : "";
   const state = links.call === null ? "" : links.call === event.name ? "lit" : "dim";
   const says =
-    `${event.name} on ${props.where}: ${seconds(piece.start)} to ${seconds(piece.end)} s` +
+    `${full} on ${props.where}: ${seconds(piece.start)} to ${seconds(piece.end)} s` +
     (event.stage ? `, for the iteration begun ${event.stage} before` : "");
   return (
     <g

@@ -12,14 +12,20 @@ function grouped(value: number, digits = 0): string {
 
 /** Significant digits without zeros at the end. */
 export function general(value: number, digits = 2): string {
-  return String(Number(value.toPrecision(digits)));
+  return tiny(value, digits) ?? String(Number(value.toPrecision(digits)));
+}
+
+/** 1.7e-06, as zeros would be counted otherwise; null: the number is not that small. */
+function tiny(value: number, digits: number): string | null {
+  if (value === 0 || Math.abs(value) >= 1e-4) return null;
+  return value.toExponential(digits - 1).replace(/e-(\d)$/, "e-0$1");
 }
 
 export function seconds(value: number): string {
   if (value >= 1000) return grouped(value);
   if (value >= 100) return value.toFixed(1);
   if (value >= 1) return value.toFixed(2);
-  return value ? value.toPrecision(3) : "0";
+  return value ? (tiny(value, 3) ?? value.toPrecision(3)) : "0";
 }
 
 export function interval(bounds: Interval): string {

@@ -81,7 +81,7 @@ export function Table(props: {
   class?: string;
 }) {
   return (
-    <div class="scroller" role="region" aria-label={props.label} tabIndex={0}>
+    <div class="scroller" role="group" aria-label={props.label} tabIndex={0}>
       <table class={props.class ?? ""}>
         <thead>
           <tr>{props.head}</tr>
