@@ -20,7 +20,7 @@ def built() -> None:
 
 @pytest.fixture(scope="session")
 def site(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with sites.site(tmp_path_factory.mktemp("page")) as found:
+    with sites.site(tmp_path_factory.mktemp("page"), sites.specs()) as found:
         yield found
 
 

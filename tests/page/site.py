@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, Playwright, Request
 
 from automap.planner.plan.types import Plan
 from automap.service.api.page import BUILT
+from automap.service.queues import job_queue
 from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from tests.service.support.job_claims import keep as kept
@@ -49,13 +50,6 @@ def large_spec() -> Json:
     return spec
 
 
-def overlapping_spec() -> Json:
-    """Generation beside training, with a weight sync and a function on the host."""
-    text = (EXAMPLES / "grpo-async-qwen2.5-7b-32xh100.yaml").read_text(encoding="utf-8")
-    spec: Json = yaml.safe_load(text)
-    return spec
-
-
 @dataclass
 class Site:
     """A service and what is stored in it."""
@@ -85,12 +79,22 @@ class Site:
         return self.place("plans", self.plans[name]["id"], *([part] if part else []))
 
 
+def example(name: str) -> Json:
+    spec: Json = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    return spec
+
+
+def specs() -> dict[str, Json]:
+    """One node, 4,096 GPUs, and generation beside training with a sync and a host function."""
+    overlapping = example("grpo-async-qwen2.5-7b-32xh100")
+    return {"small": small_spec(), "large": large_spec(), "overlapping": overlapping}
+
+
 @contextmanager
-def site(folder: Path) -> Iterator[Site]:
-    """A service that has planned a few jobs, and a run of one of them that drifts."""
+def site(folder: Path, specs: dict[str, Json]) -> Iterator[Site]:
+    """A service that has planned jobs, and a run that drifts."""
     url = f"sqlite:///{folder / 'page.db'}"
     with serving(url, profiles_folder=folder / "profiles") as server:
-        specs = {"small": small_spec(), "large": large_spec(), "overlapping": overlapping_spec()}
         plans = {name: _planned(server, spec) for name, spec in specs.items()}
         yield Site(server, plans, drifting_run(Database(url)))
 
@@ -105,6 +109,8 @@ def _planned(server: Server, spec: Json) -> Json:
 def drifting_run(database: Database) -> Run:
     """Iterations as planned, then slower ones, each with a reward; it goes on."""
     run = Run(database)
+    with database.transaction() as session:
+        job_queue.run(session, run.held)
     kept(run.database, run.held, printed(text="the run begins\nall engines are up\n"))
     for number in range(1, 11):
         reward = {REWARD: 0.1 * number}

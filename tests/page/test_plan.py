@@ -1,19 +1,32 @@
 """A plan: the page says what the API and the command line say, and points at it everywhere."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from automap.planner.plan.types import CallPlan
+from automap.planner.plan.types import Plan
 from automap.service.cli.plan.headline import headline, iteration
 from automap.service.cli.plan.timeline import events_of, rows_of
 from automap.service.cli.terminal import formats
-from tests.page.site import Site
+from tests.page.site import Site, Watched
 
 See = Callable[..., Page]
+Shown = tuple[Page, Plan]
 PLANS = ("small", "large", "overlapping")
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def shown(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Shown]:
+    """The view of each plan, opened once for all tests that only read it."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    watched = Watched(page, site.server.address)
+    page.goto(site.of_plan(request.param))
+    page.locator(".gantt [data-call]").first.wait_for()
+    yield page, site.plan(request.param)
+    page.close()
+    assert watched.found == []
 
 
 def rows(page: Page, table: str) -> dict[str, list[str]]:
@@ -25,10 +38,8 @@ def rows(page: Page, table: str) -> dict[str, list[str]]:
     return {first: others for first, *others in cells}
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_first_figures_are_those_of_the_command_line(site: Site, see: See, name: str) -> None:
-    plan = site.plan(name)
-    page = see(site.of_plan(name))
+def test_first_figures_are_those_of_the_command_line(shown: Shown) -> None:
+    page, plan = shown
     figures = page.locator(".figures").inner_text()
     seconds, _, interval = iteration(plan).partition(" s ")
     assert f"{seconds} s" in figures
@@ -43,15 +54,14 @@ def test_first_figures_are_those_of_the_command_line(site: Site, see: See, name:
     assert ", ".join(plan.runs_with) in figures
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_table_has_every_call_as_the_plan_has_it(site: Site, see: See, name: str) -> None:
-    plan = site.plan(name)
-    shown = rows(see(site.of_plan(name)), "Calls")
+def test_table_has_every_call_as_the_plan_has_it(shown: Shown) -> None:
+    page, plan = shown
+    table = rows(page, "Calls")
     events = events_of(plan)
-    assert [re.sub(r"\s+", " ", first) for first in shown] == [
+    assert [re.sub(r"\s+", " ", first) for first in table] == [
         f"{event.key} {event.name}" for event in events
     ]
-    for event, cells in zip(events, shown.values(), strict=True):
+    for event, cells in zip(events, table.values(), strict=True):
         assert formats.seconds(event.duration_seconds) in cells
         call = event.call
         if call is not None and call.copy_id:
@@ -62,12 +72,9 @@ def test_table_has_every_call_as_the_plan_has_it(site: Site, see: See, name: str
             assert formats.percent(call.model_flops_utilization) in cells
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_chart_has_a_bar_for_every_event_of_every_row(site: Site, see: See, name: str) -> None:
-    plan = site.plan(name)
-    page = see(site.of_plan(name))
+def test_chart_has_a_bar_for_every_event_of_every_row(shown: Shown) -> None:
+    page, plan = shown
     bars = page.locator(".gantt [data-call]")
-    expect(bars.first).to_be_visible()
     expected = [
         (event.name, piece.start_seconds / plan.iteration_seconds)
         for row in rows_of(events_of(plan))
@@ -87,20 +94,18 @@ def test_chart_has_a_bar_for_every_event_of_every_row(site: Site, see: See, name
         assert share == pytest.approx(wanted, abs=0.01)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_memory_of_phases_adds_up_to_the_peaks_of_the_plan(site: Site, see: See, name: str) -> None:
-    calls = {call.id: call for call in site.plan(name).calls if call.copy_id}
-    page = see(site.of_plan(name))
-    shown: dict[str, str] = {}
+def test_memory_of_phases_adds_up_to_the_peaks_of_the_plan(shown: Shown) -> None:
+    page, plan = shown
+    calls = {call.id: call for call in plan.calls if call.copy_id}
+    fullest: dict[str, str] = {}
     cells = page.locator(".cells")
-    expect(cells.first).to_be_visible()
     for index in range(cells.count()):
         cells.nth(index).focus()
         page.keyboard.press("Enter")
         for phase, (_, gib, *_more) in rows(page, "Memory by phase and kind").items():
-            shown[phase] = max(shown.get(phase, "0"), gib, key=float)
-    shown.pop("all the time")
-    assert shown == {call: formats.gib(calls[call].peak_bytes) for call in calls}
+            fullest[phase] = max(fullest.get(phase, "0"), gib, key=float)
+    fullest.pop("all the time")
+    assert fullest == {call: formats.gib(calls[call].peak_bytes) for call in calls}
 
 
 def test_pointing_at_a_call_shows_it_in_chart_map_and_tables(site: Site, see: See) -> None:
@@ -157,7 +162,6 @@ def test_warnings_come_first(site: Site, see: See) -> None:
 
 def test_colours_of_a_role_are_the_same_everywhere(site: Site, see: See) -> None:
     page = see(site.of_plan("small"))
-    call: CallPlan
     for call in site.plan("small").calls:
         colours = {
             page.locator(where).first.evaluate(

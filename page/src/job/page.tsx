@@ -200,11 +200,7 @@ function Suggested({ suggestion: told }: { suggestion: JobSuggestion }) {
             {format.change(cause.ratio - 1)})
           </li>
         ))}
-        {replan && (
-          <li>
-            <strong>{replan.verdict}</strong>: {replan.answer}
-          </li>
-        )}
+        {replan && <li>{replan.answer}</li>}
         {without_node && (
           <li>
             Without node {without_node.node} of {without_node.pool}:{" "}

@@ -1,7 +1,7 @@
 /** One iteration as a chart: rows of GPUs down, seconds across, a bar for each call. */
 import { useContext } from "preact/hooks";
 import type { Plan } from "../api/types";
-import { general, percent, seconds, ticks } from "../shared/format";
+import { general, percent, seconds, ticksBetween } from "../shared/format";
 import { useWidth } from "../shared/parts";
 import { LinkedContext, onPress, usePointing } from "./linked";
 import { pieces, sum, type Event, type Piece, type Segment } from "./timeline";
@@ -24,7 +24,7 @@ export function Gantt(props: { plan: Plan; segments: Segment[]; colours: Map<str
   return (
     <div ref={element} class="chart gantt">
       <svg role="group" aria-label={label} width={width} height={height}>
-        {ticks(period, inner / 80).map((tick) => (
+        {ticksBetween(0, period, inner / 80).map((tick) => (
           <g key={tick}>
             <line class="grid" x1={x(tick)} x2={x(tick)} y1={0} y2={height - AXIS} />
             <text

@@ -81,7 +81,7 @@ export function Memory({ segments }: { segments: Segment[] }) {
   );
 }
 
-const WIDE = 240;
+const WIDE = 190;
 const TALL = 16;
 
 function Row({ phase, kinds, capacity }: { phase: Phase; kinds: Kind[]; capacity: number }) {

@@ -1,6 +1,6 @@
 /** Two charts with axes: lines over iterations, and points of seconds against price. */
 import type { ComponentChildren } from "preact";
-import { general, ticks } from "./format";
+import { general, ticksBetween } from "./format";
 import { useWidth } from "./parts";
 
 const LEFT = 52;
@@ -29,23 +29,23 @@ function Axes(props: {
   return (
     <div ref={element} class="chart">
       <svg role="img" aria-label={props.label} width={width} height={props.height}>
-        {ticks(y1 - y0, 4).map((step) => (
-          <g key={step}>
-            <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(y0 + step)} y2={y(y0 + step)} />
-            <text class="tick" x={LEFT - 6} y={y(y0 + step) + 4} text-anchor="end">
-              {general(y0 + step, 4)}
+        {ticksBetween(y0, y1, 4).map((tick) => (
+          <g key={tick}>
+            <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
+            <text class="tick" x={LEFT - 6} y={y(tick) + 4} text-anchor="end">
+              {general(tick, 4)}
             </text>
           </g>
         ))}
-        {ticks(x1 - x0, Math.max(2, inner / 90)).map((step) => (
+        {ticksBetween(x0, x1, Math.max(2, inner / 90)).map((tick) => (
           <text
-            key={step}
+            key={tick}
             class="tick"
-            x={x(x0 + step)}
+            x={x(tick)}
             y={props.height - 4}
-            text-anchor={x(x0 + step) > width - 40 ? "end" : "middle"}
+            text-anchor={x(tick) > width - 40 ? "end" : "middle"}
           >
-            {general(x0 + step, 4)}
+            {general(tick, 6)}
           </text>
         ))}
         {width > 0 && props.children({ x, y })}
@@ -64,7 +64,7 @@ export function Line(props: { label: string; points: Point[]; predicted?: number
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const pad = 0.08 * (high - low) || Math.abs(high) * 0.1 || 1;
   // A chart of positive values near zero begins there.
-  const from = low >= 0 && low < 0.5 * high ? 0 : low - pad;
+  const from = low >= 0 && low < 0.7 * high ? 0 : low - pad;
   const last = props.points.at(-1)?.[0] ?? 1;
   const first = props.points[0]?.[0] ?? 0;
   return (

@@ -106,7 +106,7 @@ export function Figure(props: { name: string; value: string; children?: Componen
     <div class="figure">
       <dt>{props.name}</dt>
       <dd>
-        <strong>{props.value}</strong>
+        <strong class={props.value.length > 18 ? "long" : ""}>{props.value}</strong>
         {props.children && <span>{props.children}</span>}
       </dd>
     </div>
