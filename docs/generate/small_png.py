@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser
 
 _COLOURS = 256
+_ALIKE_BITS = 4
+"""Lower bits of a channel in which colours that look alike may differ."""
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # The browser reads its own screenshots: no library for pictures is needed.
 _PIXELS = """async png => {
@@ -26,7 +28,7 @@ _PIXELS = """async png => {
 
 
 def small_png(browser: Browser, png: bytes) -> bytes:
-    """The picture with its 256 most frequent colours, all others as the nearest of them."""
+    """The picture with 256 colours that are frequent in it, all others as the nearest of them."""
     page = browser.new_page()
     width, height, data = page.evaluate(_PIXELS, base64.b64encode(png).decode())
     page.close()
@@ -47,8 +49,10 @@ def small_png(browser: Browser, png: bytes) -> bytes:
 def _with_palette(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Colours [256, 3] at most, and which of them each pixel has."""
     colours, which, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
-    kept = np.argsort(-counts)[:_COLOURS]
-    palette = colours[kept]
+    by_count = np.argsort(-counts)
+    # One of those that look alike, so that rare colours have a place, too.
+    _, first = np.unique(colours[by_count] >> _ALIKE_BITS, axis=0, return_index=True)
+    palette = colours[by_count[np.sort(first)[:_COLOURS]]]
     distances = np.abs(colours[:, None, :].astype(np.int16) - palette[None].astype(np.int16))
     nearest = distances.sum(axis=2).argmin(axis=1).astype(np.uint8)
     return palette, nearest[which.reshape(-1)]

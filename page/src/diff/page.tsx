@@ -65,44 +65,46 @@ function Difference({ a, b }: { a: Side; b: Side }) {
         First: <a href={`#/plans/${a.id}`}>{a.plan.name}</a>. Second:{" "}
         <a href={`#/plans/${b.id}`}>{b.plan.name}</a>.
       </p>
-      <section aria-labelledby="figures">
-        <h2 id="figures">Figures</h2>
-        <Table label="Figures" head={head}>
-          {QUANTITIES.map(([name, of, text]) => (
-            <Row key={name} name={name} a={of(a.plan)} b={of(b.plan)} text={text} />
-          ))}
-        </Table>
-      </section>
-      <section aria-labelledby="calls">
-        <h2 id="calls">Calls, seconds</h2>
-        <Table label="Calls, seconds" head={head}>
-          {calls.map(([id, x, y]) => (
-            <Row
-              key={id}
-              name={id}
-              a={x ? x.end_seconds - x.start_seconds : null}
-              b={y ? y.end_seconds - y.start_seconds : null}
-              text={format.seconds}
-            />
-          ))}
-        </Table>
-      </section>
-      <section aria-labelledby="bytes">
-        <h2 id="bytes">Calls, GiB on the fullest GPU</h2>
-        <Table label="Calls, GiB on the fullest GPU" head={head}>
-          {calls
-            .filter(([, x, y]) => x?.copy || y?.copy)
-            .map(([id, x, y]) => (
+      <div class="columns">
+        <section aria-labelledby="figures">
+          <h2 id="figures">Figures</h2>
+          <Table label="Figures" head={head}>
+            {QUANTITIES.map(([name, of, text]) => (
+              <Row key={name} name={name} a={of(a.plan)} b={of(b.plan)} text={text} />
+            ))}
+          </Table>
+        </section>
+        <section aria-labelledby="calls">
+          <h2 id="calls">Calls, seconds</h2>
+          <Table label="Calls, seconds" head={head}>
+            {calls.map(([id, x, y]) => (
               <Row
                 key={id}
                 name={id}
-                a={x?.peak_bytes ?? null}
-                b={y?.peak_bytes ?? null}
-                text={format.gib}
+                a={x ? x.end_seconds - x.start_seconds : null}
+                b={y ? y.end_seconds - y.start_seconds : null}
+                text={format.seconds}
               />
             ))}
-        </Table>
-      </section>
+          </Table>
+        </section>
+        <section aria-labelledby="bytes">
+          <h2 id="bytes">Calls, GiB on the fullest GPU</h2>
+          <Table label="Calls, GiB on the fullest GPU" head={head}>
+            {calls
+              .filter(([, x, y]) => x?.copy || y?.copy)
+              .map(([id, x, y]) => (
+                <Row
+                  key={id}
+                  name={id}
+                  a={x?.peak_bytes ?? null}
+                  b={y?.peak_bytes ?? null}
+                  text={format.gib}
+                />
+              ))}
+          </Table>
+        </section>
+      </div>
       <section aria-labelledby="placement">
         <h2 id="placement">Placement</h2>
         <Table

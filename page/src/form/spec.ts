@@ -65,7 +65,7 @@ export function changed(spec: Spec, path: Path, value: unknown): Spec {
   const document = parseDocument(spec.text);
   if (value === undefined) document.deleteIn(path);
   else document.setIn(path, document.createNode(value, { flow: true }));
-  return read(String(document));
+  return read(document.toString({ flowCollectionPadding: false }));
 }
 
 export function valueAt(spec: Spec, path: Path): unknown {
@@ -164,5 +164,5 @@ export function written(spec: unknown, root: Schema): string {
     });
     return Object.fromEntries(kept);
   };
-  return stringify(bare(spec, root), { collectionStyle: "any", lineWidth: 100 });
+  return stringify(bare(spec, root), { flowCollectionPadding: false, lineWidth: 100 });
 }

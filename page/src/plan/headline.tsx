@@ -38,13 +38,19 @@ export function Headline({ plan }: { plan: Plan }) {
           per million tokens
         </Figure>
       </dl>
-      {(plan.assumed_networks ?? []).map((each) => (
-        <p class="quiet" key={each.pool}>
-          {`Network of ${each.pool}: not given, ` +
-            `${format.general(each.inter_node_bytes_per_second / 1e9, 6)} GB/s per GPU assumed; at a ` +
-            `quarter of it ${format.seconds(each.iteration_seconds_at_a_quarter)} s per iteration.`}
+      {(plan.assumed_networks ?? []).length > 0 && (
+        <p class="quiet">
+          {(plan.assumed_networks ?? [])
+            .map(
+              (each) =>
+                `Network of ${each.pool}: not given, ` +
+                `${format.general(each.inter_node_bytes_per_second / 1e9, 6)} GB/s per GPU ` +
+                `assumed; at a quarter of it ` +
+                `${format.seconds(each.iteration_seconds_at_a_quarter)} s per iteration.`,
+            )
+            .join(" ")}
         </p>
-      ))}
+      )}
     </>
   );
 }
