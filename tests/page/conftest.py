@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.page import site as sites
 from tests.page.site import Site, Watched, chromium
+
+PATIENCE_MS = 30_000
+"""A machine that does much else is slow, and what is not there yet is waited for."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +46,7 @@ def open_page(site: Site, browser: Browser) -> Iterator[Open]:
         address: str, *, width: int = 1280, go: bool = True, **options: Any
     ) -> tuple[Page, Watched]:
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         watch = Watched(page, address)
         watched.append(watch)

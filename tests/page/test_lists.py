@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from automap.service.cli.terminal import formats
@@ -52,6 +53,7 @@ def test_two_plans_are_chosen_to_compare(site: Site, see: See) -> None:
     expect(page).to_have_url(site.place("diff", *ids))
 
 
+@pytest.mark.slow
 def test_older_plans_come_page_by_page(site: Site, see: See) -> None:
     before = len(site.get("/v1/plans?limit=200").json()["items"])
     added = [add_plan(site.run.database) for _ in range(51)]

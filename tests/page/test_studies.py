@@ -56,6 +56,7 @@ def test_what_if_plans_other_clusters(site: Site, see: See) -> None:
         site.server.client.delete(f"/v1/plans/{item['id']}")
 
 
+@pytest.mark.slow
 def test_front_is_drawn_and_listed(site: Site, see: See) -> None:
     page = see(site.of_plan("overlapping", "what-if"))
     page.get_by_role("button", name="Find the Pareto front").click()
