@@ -86,7 +86,7 @@ def test_what_a_page_must_not_do_is_noticed(site: Site, open_page: Open) -> None
     for harm in (
         "fetch('http://192.0.2.1/').catch(() => 0)",
         "document.body.insertAdjacentHTML('beforeend', '<p style=\"color:red\">')",
-        "document.head.append(document.createElement('style')).textContent = 'p {}'",
+        "document.head.appendChild(document.createElement('style')).textContent = 'p {}'",
         "console.error('wrong')",
     ):
         before = len(watched.found)

@@ -5,7 +5,7 @@ import { useResource } from "../api/resource";
 import { planOf, type Plan } from "../api/types";
 import type { Place } from "../router";
 import * as format from "../shared/format";
-import { Loaded, Table, Th, useTitle } from "../shared/parts";
+import { Loaded, Table, useTitle } from "../shared/parts";
 
 interface Side {
   id: string;
@@ -49,14 +49,7 @@ const QUANTITIES: Quantity[] = [
 ];
 
 function Difference({ a, b }: { a: Side; b: Side }) {
-  const head = (
-    <>
-      <Th>What</Th>
-      <Th number>First</Th>
-      <Th number>Second</Th>
-      <Th number>Change</Th>
-    </>
-  );
+  const columns = ["What", "#First", "#Second", "#Change"];
   const calls = united(a.plan.calls, b.plan.calls);
   const copies = united(a.plan.copies, b.plan.copies);
   return (
@@ -68,7 +61,7 @@ function Difference({ a, b }: { a: Side; b: Side }) {
       <div class="columns">
         <section aria-labelledby="figures">
           <h2 id="figures">Figures</h2>
-          <Table label="Figures" head={head}>
+          <Table label="Figures" columns={columns}>
             {QUANTITIES.map(([name, of, text]) => (
               <Row key={name} name={name} a={of(a.plan)} b={of(b.plan)} text={text} />
             ))}
@@ -76,7 +69,7 @@ function Difference({ a, b }: { a: Side; b: Side }) {
         </section>
         <section aria-labelledby="calls">
           <h2 id="calls">Calls, seconds</h2>
-          <Table label="Calls, seconds" head={head}>
+          <Table label="Calls, seconds" columns={columns}>
             {calls.map(([id, x, y]) => (
               <Row
                 key={id}
@@ -90,7 +83,7 @@ function Difference({ a, b }: { a: Side; b: Side }) {
         </section>
         <section aria-labelledby="bytes">
           <h2 id="bytes">Calls, GiB on the fullest GPU</h2>
-          <Table label="Calls, GiB on the fullest GPU" head={head}>
+          <Table label="Calls, GiB on the fullest GPU" columns={columns}>
             {calls
               .filter(([, x, y]) => x?.copy || y?.copy)
               .map(([id, x, y]) => (
@@ -107,17 +100,7 @@ function Difference({ a, b }: { a: Side; b: Side }) {
       </div>
       <section aria-labelledby="placement">
         <h2 id="placement">Placement</h2>
-        <Table
-          label="Placement"
-          head={
-            <>
-              <Th>Copy</Th>
-              <Th>First</Th>
-              <Th>Second</Th>
-              <Th>Change</Th>
-            </>
-          }
-        >
+        <Table label="Placement" columns={["Copy", "First", "Second", "Change"]}>
           {copies.map(([id, x, y]) => (
             <Words key={id} name={id} a={x ? placed(x) : "–"} b={y ? placed(y) : "–"} />
           ))}

@@ -11,7 +11,7 @@ import {
 import type { Place } from "../router";
 import { Line } from "../shared/charts";
 import * as format from "../shared/format";
-import { Figure, Loaded, State, Table, Th, Trouble, useTitle } from "../shared/parts";
+import { Figure, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
 import { REWARD, useEvents } from "./events";
 
 export function JobPage({ place }: { place: Place }) {
@@ -145,23 +145,15 @@ function CallSeconds({ job }: { job: RunRecord }) {
       <h2 id="seconds">Seconds of calls</h2>
       <Table
         label="Seconds of calls"
-        head={
-          <>
-            <Th>Call</Th>
-            <Th number>Predicted</Th>
-            <Th number>Measured</Th>
-            <Th number>Off by</Th>
-            <Th number>Times</Th>
-          </>
-        }
+        columns={["Call", "#Predicted", "#Measured", "#Off by", "#Times"]}
       >
         {job.calls.map((call) => {
           const both = call.measured_seconds && call.predicted_seconds;
           return (
             <tr key={call.call}>
               <th scope="row">{call.call}</th>
-              <td class="number">{value(call.predicted_seconds, format.seconds)}</td>
-              <td class="number strong">{value(call.measured_seconds, format.seconds)}</td>
+              <td class="number">{format.known(call.predicted_seconds, format.seconds)}</td>
+              <td class="number strong">{format.known(call.measured_seconds, format.seconds)}</td>
               <td class="number">
                 {both ? format.change(call.measured_seconds! / call.predicted_seconds! - 1) : "–"}
               </td>
@@ -220,16 +212,7 @@ function Measurement({ job }: { job: ProfileJobRecord }) {
         <progress value={job.seconds} max={job.budget_seconds || 1} aria-label="Seconds used" />{" "}
         {Math.round(job.seconds)} of {Math.round(job.budget_seconds)} s
       </p>
-      <Table
-        label="Shapes measured"
-        head={
-          <>
-            <Th>Table</Th>
-            <Th number>Done</Th>
-            <Th number>Wanted</Th>
-          </>
-        }
-      >
+      <Table label="Shapes measured" columns={["Table", "#Done", "#Wanted"]}>
         {job.tables.map((each) => (
           <tr key={each.table}>
             <th scope="row">{each.table}</th>
@@ -265,8 +248,4 @@ function Log({ id, open }: { id: string; open: boolean }) {
       </Loaded>
     </section>
   );
-}
-
-function value<T>(of: T | null | undefined, text: (of: T) => string): string {
-  return of === null || of === undefined ? "–" : text(of);
 }

@@ -2,11 +2,13 @@ import { api } from "../api/client";
 import type { JobSummary } from "../api/types";
 import { withQuery, type Place } from "../router";
 import { moment, seconds } from "../shared/format";
-import { State, Table, Th, Trouble, useTitle } from "../shared/parts";
+import { State, Table, Trouble, useTitle } from "../shared/parts";
 import { Choice, Filters, usePages } from "./filters";
 
 const STATES = ["queued", "starting", "running", "succeeded", "failed", "cancelled"] as const;
 const KINDS = ["run", "profile"] as const;
+
+const COLUMNS = ["State", "Job", "Progress", "#s / iteration", "#Predicted s", "Drift", "Made"];
 
 export function JobList({ place }: { place: Place }) {
   useTitle("Jobs");
@@ -42,7 +44,7 @@ export function JobList({ place }: { place: Place }) {
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
-        <Table label="Jobs" class="list" head={<Head />}>
+        <Table label="Jobs" class="list" columns={COLUMNS}>
           {shown.map((job) => (
             <Row key={job.id} job={job} />
           ))}
@@ -68,20 +70,6 @@ function textOf(job: JobSummary): string {
   return [nameOf(job), job.kind === "run" ? job.algorithm : "profile", job.id]
     .join(" ")
     .toLowerCase();
-}
-
-function Head() {
-  return (
-    <>
-      <Th>State</Th>
-      <Th>Job</Th>
-      <Th>Progress</Th>
-      <Th number>s / iteration</Th>
-      <Th number>Predicted s</Th>
-      <Th>Drift</Th>
-      <Th>Made</Th>
-    </>
-  );
 }
 
 function Row({ job }: { job: JobSummary }) {

@@ -2,8 +2,8 @@ import { useState } from "preact/hooks";
 import { api } from "../api/client";
 import type { PlanSummary } from "../api/types";
 import { go, withQuery, type Place } from "../router";
-import { count, gap, moment, price, seconds } from "../shared/format";
-import { State, Table, Th, Trouble, useTitle } from "../shared/parts";
+import { count, gap, known, moment, price, seconds } from "../shared/format";
+import { State, Table, Trouble, useTitle } from "../shared/parts";
 import { Choice, Filters, usePages } from "./filters";
 
 const STATES = ["queued", "running", "succeeded", "failed", "cancelled"] as const;
@@ -16,6 +16,19 @@ const ALGORITHMS = [
   "reinforce_plus_plus",
   "dapo",
 ] as const;
+
+const COLUMNS = [
+  "State",
+  "Plan",
+  "Models",
+  "#GPUs",
+  "#s / iteration",
+  "#Measured s",
+  "#Gap",
+  "#Price",
+  "Made",
+  "Compare",
+];
 
 export function PlanList({ place }: { place: Place }) {
   useTitle("Plans");
@@ -70,7 +83,7 @@ export function PlanList({ place }: { place: Place }) {
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
-        <Table label="Plans" class="list" head={<Head />}>
+        <Table label="Plans" class="list" columns={COLUMNS}>
           {shown.map((plan) => (
             <Row key={plan.id} plan={plan} chosen={chosen.includes(plan.id)} choose={choose} />
           ))}
@@ -99,27 +112,8 @@ function textOf(plan: PlanSummary): string {
   return [plan.spec_name, plan.algorithm, plan.cluster, plan.id, ...models].join(" ").toLowerCase();
 }
 
-function Head() {
-  return (
-    <>
-      <Th>State</Th>
-      <Th>Plan</Th>
-      <Th>Models</Th>
-      <Th number>GPUs</Th>
-      <Th number>s / iteration</Th>
-      <Th number>Measured s</Th>
-      <Th number>Gap</Th>
-      <Th number>Price</Th>
-      <Th>Made</Th>
-      <Th>Compare</Th>
-    </>
-  );
-}
-
 function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) => void }) {
   const plan = props.plan;
-  const value = <T,>(of: T | null | undefined, text: (of: T) => string) =>
-    of === null || of === undefined ? "–" : text(of);
   return (
     <tr>
       <td>
@@ -131,19 +125,19 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
       </th>
       <td data-label="Models">{[...new Set(Object.values(plan.models))].join(", ") || "–"}</td>
       <td class="number" data-label="GPUs">
-        {value(plan.gpus_used, count)}
+        {known(plan.gpus_used, count)}
       </td>
       <td class="number" data-label="s / iteration">
-        {value(plan.iteration_seconds, seconds)}
+        {known(plan.iteration_seconds, seconds)}
       </td>
       <td class="number" data-label="Measured s">
-        {value(plan.measured_iteration_seconds, seconds)}
+        {known(plan.measured_iteration_seconds, seconds)}
       </td>
       <td class="number" data-label="Gap">
-        {value(plan.relative_gap, gap)}
+        {known(plan.relative_gap, gap)}
       </td>
       <td class="number" data-label="Price">
-        {value(plan.price_per_iteration, price)}
+        {known(plan.price_per_iteration, price)}
       </td>
       <td data-label="Made">
         <time dateTime={plan.created_at}>{moment(plan.created_at)}</time>

@@ -2,7 +2,7 @@
 import { useContext } from "preact/hooks";
 import type { Plan } from "../api/types";
 import * as format from "../shared/format";
-import { Table, Th } from "../shared/parts";
+import { Table } from "../shared/parts";
 import { LinkedContext, usePointing } from "./linked";
 import type { Event, GpuRange } from "./timeline";
 
@@ -16,25 +16,23 @@ export function Calls(props: { plan: Plan; events: Event[]; colours: Map<string,
       <Table
         label="Calls"
         class="calls"
-        head={
-          <>
-            <Th>Call</Th>
-            <Th>GPUs</Th>
-            <Th>Copy</Th>
-            <Th>Layout</Th>
-            <Th number>Micro</Th>
-            <Th>Recompute</Th>
-            {staged && <Th number>Stage</Th>}
-            <Th number>Start s</Th>
-            <Th number>Seconds</Th>
-            <Th number>80 % of runs</Th>
-            <Th number>Share</Th>
-            <Th number>MFU</Th>
-            <Th number>Tokens/s/GPU</Th>
-            <Th number>Memory GiB</Th>
-            <Th number>Runs out</Th>
-          </>
-        }
+        columns={[
+          "Call",
+          "GPUs",
+          "Copy",
+          "Layout",
+          "#Micro",
+          "Recompute",
+          ...(staged ? ["#Stage"] : []),
+          "#Start s",
+          "#Seconds",
+          "#80 % of runs",
+          "#Share",
+          "#MFU",
+          "#Tokens/s/GPU",
+          "#Memory GiB",
+          "#Runs out",
+        ]}
       >
         {events.map((event) => (
           <Row
@@ -76,8 +74,6 @@ function Row(props: { event: Event; plan: Plan; colour: string; staged: boolean;
     const numbers = format.gpus(range.first, range.num);
     return props.pools > 1 ? `${range.pool}[${numbers}]` : numbers;
   };
-  const number = (value: number | null | undefined, text: (value: number) => string) =>
-    value === null || value === undefined ? "–" : text(value);
   const bounds = event.call?.seconds_interval ?? null;
   return (
     <tr
@@ -109,12 +105,12 @@ function Row(props: { event: Event; plan: Plan; colour: string; staged: boolean;
       <td class="number strong">{format.seconds(event.seconds)}</td>
       <td class="number">{bounds ? format.interval(bounds) : "–"}</td>
       <td class="number">{format.percent(event.seconds / plan.iteration_seconds)}</td>
-      <td class="number">{number(call?.model_flops_utilization, format.percent)}</td>
-      <td class="number">{number(call?.tokens_per_second_per_gpu, format.rate)}</td>
+      <td class="number">{format.known(call?.model_flops_utilization, format.percent)}</td>
+      <td class="number">{format.known(call?.tokens_per_second_per_gpu, format.rate)}</td>
       <td class="number">
         {call ? `${format.gib(call.peak_bytes)}/${format.gib(call.capacity_bytes)}` : "–"}
       </td>
-      <td class="number">{number(call?.out_of_memory_probability, format.chance)}</td>
+      <td class="number">{format.known(call?.out_of_memory_probability, format.chance)}</td>
     </tr>
   );
 }

@@ -1,7 +1,7 @@
 /** The plan as the launch of another framework, to copy. */
 import { api } from "../api/client";
 import { useResource } from "../api/resource";
-import { Copy, Loaded, Table, Th } from "../shared/parts";
+import { Copy, Loaded, Table } from "../shared/parts";
 
 const TARGET = "verl@0.9.1";
 
@@ -37,16 +37,7 @@ export function Export({ id }: { id: string }) {
               {found.script}
             </pre>
             <h3>Why each setting</h3>
-            <Table
-              label="Settings"
-              head={
-                <>
-                  <Th>Setting</Th>
-                  <Th>Value</Th>
-                  <Th>Because</Th>
-                </>
-              }
-            >
+            <Table label="Settings" columns={["Setting", "Value", "Because"]}>
               {found.settings.map((each) => (
                 <tr key={each.key}>
                   <th scope="row">

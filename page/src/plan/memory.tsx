@@ -1,7 +1,7 @@
 /** Memory of a GPU by phase and by kind, against what it has. */
 import { useContext } from "preact/hooks";
 import { chance, gib, percent } from "../shared/format";
-import { Table, Th } from "../shared/parts";
+import { Table } from "../shared/parts";
 import { rowLabel } from "./gantt";
 import { LinkedContext, usePointing } from "./linked";
 import { KINDS, phasesOf, sum, type Kind, type Phase, type Segment } from "./timeline";
@@ -36,15 +36,7 @@ export function Memory({ segments }: { segments: Segment[] }) {
       </ul>
       <Table
         label="Memory by phase and kind"
-        head={
-          <>
-            <Th>Phase</Th>
-            <Th>Share of the memory</Th>
-            <Th number>GiB</Th>
-            <Th number>Full</Th>
-            <Th number>Runs out</Th>
-          </>
-        }
+        columns={["Phase", "Share of the memory", "#GiB", "#Full", "#Runs out"]}
       >
         {phases.map((phase) => (
           <Row key={phase.call?.id ?? ""} phase={phase} kinds={used} capacity={capacity} />
@@ -52,19 +44,7 @@ export function Memory({ segments }: { segments: Segment[] }) {
       </Table>
       <details>
         <summary>GiB by kind</summary>
-        <Table
-          label="GiB by kind"
-          head={
-            <>
-              <Th>Phase</Th>
-              {used.map((kind) => (
-                <Th key={kind} number>
-                  {words(kind)}
-                </Th>
-              ))}
-            </>
-          }
-        >
+        <Table label="GiB by kind" columns={["Phase", ...used.map((kind) => `#${words(kind)}`)]}>
           {phases.map((phase) => (
             <tr key={phase.call?.id ?? ""}>
               <th scope="row">{phase.call?.id ?? "all the time"}</th>

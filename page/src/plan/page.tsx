@@ -5,7 +5,7 @@ import { useAction, useResource } from "../api/resource";
 import { isOpen, planOf, type GpuDescription, type Plan, type PlanRecord } from "../api/types";
 import { go, type Place } from "../router";
 import { count, duration, moment, numberOf, price } from "../shared/format";
-import { Copy, Loaded, State, Table, Th, Trouble, useTitle } from "../shared/parts";
+import { Copy, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
 import { roleColours } from "../shared/roles";
 import { Why } from "../why/page";
 import { WhatIf } from "../why/what_if";
@@ -174,18 +174,7 @@ function Runs({ record }: { record: PlanRecord }) {
   return (
     <section aria-labelledby="runs">
       <h2 id="runs">Runs</h2>
-      <Table
-        label="Runs"
-        head={
-          <>
-            <Th>State</Th>
-            <Th>Made</Th>
-            <Th number>Iterations</Th>
-            <Th number>Measured s</Th>
-            <Th number>Predicted s</Th>
-          </>
-        }
-      >
+      <Table label="Runs" columns={["State", "Made", "#Iterations", "#Measured s", "#Predicted s"]}>
         {record.jobs.map((job) => (
           <tr key={job.id}>
             <td>

@@ -47,6 +47,11 @@ export function gib(bytes: number): string {
   return value >= 0.1 || value === 0 ? value.toFixed(1) : general(value);
 }
 
+/** The text of a number, or a dash where it is not known. */
+export function known<T>(value: T | null | undefined, text: (value: T) => string): string {
+  return value === null || value === undefined ? "–" : text(value);
+}
+
 export function count(value: number): string {
   return grouped(value);
 }

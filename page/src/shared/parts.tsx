@@ -76,7 +76,8 @@ export function Loaded<T>(props: {
 /** A table that scrolls by itself where it is too wide, by keyboard, too. */
 export function Table(props: {
   label: string;
-  head: ComponentChildren;
+  /** Heads; those of numbers begin with #. */
+  columns: string[];
   children: ComponentChildren;
   class?: string;
 }) {
@@ -84,19 +85,17 @@ export function Table(props: {
     <div class="scroller" role="group" aria-label={props.label} tabIndex={0}>
       <table class={props.class ?? ""}>
         <thead>
-          <tr>{props.head}</tr>
+          <tr>
+            {props.columns.map((each) => (
+              <th key={each} scope="col" class={each.startsWith("#") ? "number" : ""}>
+                {each.replace(/^#/, "")}
+              </th>
+            ))}
+          </tr>
         </thead>
         <tbody>{props.children}</tbody>
       </table>
     </div>
-  );
-}
-
-export function Th({ children, number = false }: { children: string; number?: boolean }) {
-  return (
-    <th scope="col" class={number ? "number" : ""}>
-      {children}
-    </th>
   );
 }
 

@@ -4,7 +4,7 @@ import { api } from "../api/client";
 import { useAction } from "../api/resource";
 import type { Alternative, Explanation, Plan, Sensitivity, Strategy } from "../api/types";
 import * as format from "../shared/format";
-import { Table, Th, Trouble } from "../shared/parts";
+import { Table, Trouble } from "../shared/parts";
 
 /** What was asked in this tab, as it takes a while and stays true. */
 const told = new Map<string, Explanation>();
@@ -42,16 +42,7 @@ function Strategies({ id, plan }: { id: string; plan: Plan }) {
       <h2 id="strategies">Named strategies</h2>
       <Table
         label="Named strategies"
-        head={
-          <>
-            <Th>Strategy</Th>
-            <Th number>Seconds</Th>
-            <Th number>Times slower</Th>
-            <Th number>By its own cost</Th>
-            <Th number>Price</Th>
-            <Th>Why not</Th>
-          </>
-        }
+        columns={["Strategy", "#Seconds", "#Times slower", "#By its own cost", "#Price", "Why not"]}
       >
         <tr class="lit">
           <th scope="row">this plan</th>
@@ -64,10 +55,10 @@ function Strategies({ id, plan }: { id: string; plan: Plan }) {
         {rows.map((each) => (
           <tr key={each.name}>
             <th scope="row">{each.name}</th>
-            <td class="number">{value(each.iteration_seconds, format.seconds)}</td>
-            <td class="number">{value(each.times_slower, (times) => times.toFixed(2))}</td>
-            <td class="number">{value(each.claimed_seconds, format.seconds)}</td>
-            <td class="number">{value(each.price_per_iteration, format.price)}</td>
+            <td class="number">{format.known(each.iteration_seconds, format.seconds)}</td>
+            <td class="number">{format.known(each.times_slower, (times) => times.toFixed(2))}</td>
+            <td class="number">{format.known(each.claimed_seconds, format.seconds)}</td>
+            <td class="number">{format.known(each.price_per_iteration, format.price)}</td>
             <td class="prose">
               {!each.feasible && <strong>cannot run: </strong>}
               {each.reason}
@@ -168,18 +159,16 @@ function Alternatives({ of }: { of: Explanation }) {
       <h2 id="alternatives">Alternatives</h2>
       <Table
         label="Alternatives"
-        head={
-          <>
-            <Th>What if …</Th>
-            <Th>Outcome</Th>
-            <Th number>Seconds</Th>
-            <Th number>More</Th>
-            <Th number>Proven at least</Th>
-            <Th number>Price</Th>
-            <Th number>Idle</Th>
-            <Th>Why</Th>
-          </>
-        }
+        columns={[
+          "What if …",
+          "Outcome",
+          "#Seconds",
+          "#More",
+          "#Proven at least",
+          "#Price",
+          "#Idle",
+          "Why",
+        ]}
       >
         {(of.alternatives ?? []).map((each) => (
           <tr key={each.question}>
@@ -187,11 +176,11 @@ function Alternatives({ of }: { of: Explanation }) {
               {each.text}
             </th>
             <td>{OUTCOMES[each.outcome]}</td>
-            <td class="number">{value(each.iteration_seconds, format.seconds)}</td>
-            <td class="number">{value(each.slower_share, format.change)}</td>
-            <td class="number">{value(each.lower_bound_seconds, format.seconds)}</td>
-            <td class="number">{value(each.price_per_iteration, format.price)}</td>
-            <td class="number">{value(each.idle_share, format.percent)}</td>
+            <td class="number">{format.known(each.iteration_seconds, format.seconds)}</td>
+            <td class="number">{format.known(each.slower_share, format.change)}</td>
+            <td class="number">{format.known(each.lower_bound_seconds, format.seconds)}</td>
+            <td class="number">{format.known(each.price_per_iteration, format.price)}</td>
+            <td class="number">{format.known(each.idle_share, format.percent)}</td>
             <td class="prose">
               {each.answer}
               {each.over_bytes ? ` (${format.gib(each.over_bytes)} GiB too many)` : ""}
@@ -215,16 +204,14 @@ function Sensitivities({ of }: { of: Explanation }) {
       </p>
       <Table
         label="Sensitivity"
-        head={
-          <>
-            <Th>Estimate</Th>
-            <Th number>Seconds</Th>
-            <Th>Error that changes the plan</Th>
-            <Th number>Shorter</Th>
-            <Th number>Longer</Th>
-            <Th>What wins then</Th>
-          </>
-        }
+        columns={[
+          "Estimate",
+          "#Seconds",
+          "Error that changes the plan",
+          "#Shorter",
+          "#Longer",
+          "What wins then",
+        ]}
       >
         {(of.sensitivity ?? []).map((each) => (
           <tr key={each.subject}>
@@ -300,8 +287,4 @@ function Regrets({ regret }: { regret: NonNullable<Explanation["regret"]> }) {
       </p>
     </section>
   );
-}
-
-function value<T>(of: T | null | undefined, text: (of: T) => string): string {
-  return of === null || of === undefined ? "–" : text(of);
 }

@@ -5,7 +5,7 @@ import { useAction, useResource } from "../api/resource";
 import type { Plan } from "../api/types";
 import * as format from "../shared/format";
 import { Points } from "../shared/charts";
-import { Loaded, Table, Th, Trouble } from "../shared/parts";
+import { Loaded, Table, Trouble } from "../shared/parts";
 
 export function WhatIf({ plan }: { plan: Plan }) {
   return (
@@ -92,16 +92,7 @@ function Clusters({ plan }: { plan: Plan }) {
       {ask.data && (
         <Table
           label="On other clusters"
-          head={
-            <>
-              <Th>Cluster</Th>
-              <Th number>GPUs</Th>
-              <Th number>Seconds</Th>
-              <Th number>Price</Th>
-              <Th number>Scaling</Th>
-              <Th>Plan</Th>
-            </>
-          }
+          columns={["Cluster", "#GPUs", "#Seconds", "#Price", "#Scaling", "Plan"]}
         >
           {ask.data.variants.map((each) => (
             <tr key={`${each.gpu} ${each.num_nodes}`}>
@@ -109,9 +100,9 @@ function Clusters({ plan }: { plan: Plan }) {
                 {each.num_nodes} × {each.gpu}
               </th>
               <td class="number">{format.count(each.num_gpus)}</td>
-              <td class="number">{value(each.plan?.iteration_seconds, format.seconds)}</td>
-              <td class="number">{value(each.plan?.price_per_iteration, format.price)}</td>
-              <td class="number">{value(each.scaling_efficiency, format.percent)}</td>
+              <td class="number">{format.known(each.plan?.iteration_seconds, format.seconds)}</td>
+              <td class="number">{format.known(each.plan?.price_per_iteration, format.price)}</td>
+              <td class="number">{format.known(each.scaling_efficiency, format.percent)}</td>
               <td class="prose">
                 {each.plan ? (
                   <a href={`#/plans/${each.plan.id}`}>open</a>
@@ -153,26 +144,15 @@ function Front({ plan }: { plan: Plan }) {
             label={`Pareto front of ${points.length} plans: seconds of an iteration across, price up`}
             points={points}
           />
-          <Table
-            label="Pareto front"
-            head={
-              <>
-                <Th number>Plan</Th>
-                <Th number>Seconds</Th>
-                <Th number>Price</Th>
-                <Th number>GPUs</Th>
-                <Th>Plan</Th>
-              </>
-            }
-          >
+          <Table label="Pareto front" columns={["#Plan", "#Seconds", "#Price", "#GPUs", "Plan"]}>
             {ask.data.plans.map((each, index) => (
               <tr key={each.id}>
                 <th scope="row" class="number">
                   {index + 1}
                 </th>
-                <td class="number">{value(each.iteration_seconds, format.seconds)}</td>
-                <td class="number">{value(each.price_per_iteration, format.price)}</td>
-                <td class="number">{value(each.gpus_used, format.count)}</td>
+                <td class="number">{format.known(each.iteration_seconds, format.seconds)}</td>
+                <td class="number">{format.known(each.price_per_iteration, format.price)}</td>
+                <td class="number">{format.known(each.gpus_used, format.count)}</td>
                 <td>
                   <a href={`#/plans/${each.id}`}>open</a>
                 </td>
@@ -189,8 +169,4 @@ function Front({ plan }: { plan: Plan }) {
 /** Half as many nodes, as many, twice as many. */
 function around(nodes: number): number[] {
   return [...new Set([Math.max(1, Math.floor(nodes / 2)), nodes, 2 * nodes])];
-}
-
-function value<T>(of: T | null | undefined, text: (of: T) => string): string {
-  return of === null || of === undefined ? "–" : text(of);
 }
