@@ -7,7 +7,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
-from automap.service.api import openapi
+from automap.service.api import openapi, page
 from automap.service.api.audit_log import AuditLog
 from automap.service.api.auth import Keys, admit
 from automap.service.api.bodies import BodyLimit
@@ -24,6 +24,7 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
+from automap.service.api.security_headers import SecurityHeaders
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
@@ -33,7 +34,13 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application; the database must have been migrated."""
-    app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
+    app = FastAPI(
+        title="Automap",
+        version=version("automap"),
+        lifespan=_lifespan,
+        docs_url=None,  # the framework's load from another host
+        redoc_url=None,
+    )
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
@@ -58,12 +65,14 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.add_middleware(KnownOrigins, settings=settings, keys=known_keys)
     app.add_middleware(AuditLog, database=database, days=settings.audit_days)
+    app.add_middleware(SecurityHeaders)
     install_handlers(app)
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
     for module in (plans, jobs, estimates, clusters, profiles, catalogue, keys):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
+    page.install(app)
     openapi.install(app)
     return app
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
 from automap.service.api.refusals import HEADERS, refusal_of
+from automap.service.api.security_headers import EVERYWHERE
 from automap.service.errors import domain
 from automap.service.errors.domain import PlannerProcessError
 from automap.service.errors.fields import field_error
@@ -86,4 +87,6 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return error_response(error)
+        response = error_response(error)
+        response.headers.update(EVERYWHERE)  # it leaves outside of every middleware
+        return response
