@@ -11,6 +11,8 @@ from automap.service.api import openapi
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
+from automap.service.api.methods import CommonMethods
+from automap.service.api.observation import Observation
 from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
@@ -21,19 +23,31 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
+from automap.service.api.routers import (
+    metrics as metrics_router,
+)
+from automap.service.api.scrape import DatabaseFigures
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application; the database must have been migrated."""
-    app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
+    app = FastAPI(
+        title="Automap",
+        version=version("automap"),
+        lifespan=_lifespan,
+        generate_unique_id_function=openapi.operation_id,
+    )
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
+    app.state.metrics = metrics = Metrics()
+    metrics.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(
         settings=settings,
         database=database,
@@ -42,8 +56,10 @@ def create_app(settings: Settings) -> FastAPI:
             max_waiting=settings.max_waiting_requests,
             profiles_folder=settings.profiles_folder,
             memory_bytes=settings.planner_memory_bytes,
+            logs=settings.logs,
+            metrics=metrics,
         ),
-        dispatcher=Dispatcher(database, settings),
+        dispatcher=Dispatcher(database, settings, metrics),
     )
     app.add_middleware(
         BodyLimit,
@@ -51,7 +67,9 @@ def create_app(settings: Settings) -> FastAPI:
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
         seconds=settings.request_seconds,
     )
+    app.add_middleware(CommonMethods, routes=app.routes)
     app.add_middleware(KnownOrigins, settings=settings)
+    app.add_middleware(Observation, metrics=metrics)
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)
@@ -59,6 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
+    app.include_router(metrics_router.router, dependencies=keys)
     openapi.install(app, with_keys=bool(keys))
     return app
 

@@ -13,9 +13,10 @@ from automap.service.storage.database import Database
 from automap.service.use_cases.service_parts import ServiceParts
 
 
-def _service(request: Request) -> ServiceParts:
+async def _service(request: Request) -> ServiceParts:
     """The service, for a request that is ended when its client leaves."""
     service: ServiceParts = request.app.state.service
+    request.state.owner = service.caller.owner  # for the log
 
     def is_wanted() -> bool:
         return not from_thread.run(request.is_disconnected)
@@ -23,10 +24,11 @@ def _service(request: Request) -> ServiceParts:
     return replace(service, is_wanted=is_wanted)
 
 
+# Neither waits for anything: on the event loop they cost no thread.
 ServiceDep = Annotated[ServiceParts, Depends(_service)]
 
 
-def _database(service: ServiceDep) -> Database:
+async def _database(service: ServiceDep) -> Database:
     return service.database
 
 

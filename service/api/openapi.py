@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -50,6 +51,11 @@ _HEADERS = {
     "Retry-After": "Seconds after which to ask again",
     "Preference-Applied": "The preference that was followed",
 }
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of an operation in generated clients: the function that answers it."""
+    return route.name
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -99,7 +105,7 @@ def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
         schemas.pop(name, None)
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            _complete(operation, with_keys=with_keys and path.startswith("/v1/"))
+            _complete(operation, with_keys=with_keys and path.startswith(("/v1/", "/metrics")))
     return document
 
 

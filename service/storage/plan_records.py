@@ -1,7 +1,8 @@
 """Plans: rows in, API objects out; all queries that are no transitions of the queue."""
 
 from collections.abc import Sequence
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session, defer, selectinload
@@ -24,6 +25,7 @@ from automap.service.storage.tables import PlanModelRow, PlanRow
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
     """The row of a job whose spec names no stored cluster any more."""
     return PlanRow(
+        id=uuid4(),
         created_at=utc_now(),
         spec_name=spec.name,
         algorithm=spec.algorithm,
@@ -108,13 +110,18 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
 def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
     """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
-        **dict(_summary(row, runs)),
-        attempts=row.attempts,
+        **record_head(row, jobs, runs),
         spec=as_stored(JobSpec, row.spec),
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
-        jobs=list(jobs),
     )
+
+
+def record_head(
+    row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None
+) -> dict[str, Any]:
+    """The fields of a record without its documents."""
+    return {**dict(_summary(row, runs)), "attempts": row.attempts, "jobs": list(jobs)}
 
 
 def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:

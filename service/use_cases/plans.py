@@ -16,6 +16,7 @@ from automap.service.schemas.base import Body
 from automap.service.schemas.plans import PlanRecord
 from automap.service.storage import plan_records, profile_files
 from automap.service.storage.idempotency import Answer, answering_once
+from automap.service.telemetry import context
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -45,7 +46,8 @@ def _make(
     spec = resolve_spec(service, body.content)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
     row = plan_records.new_plan_row(spec, cluster_name=named)
-    plan = None if respond_async else _plan_now(service, spec, answer)
+    with context.bound(plan_id=row.id):
+        plan = None if respond_async else _plan_now(service, spec, answer)
     with service.database.transaction() as session:
         if plan is None:
             plan_queue.enqueue(session, row)

@@ -6,7 +6,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.conditional import KnownHeader, unless_known
 from automap.service.api.dependencies import (
+    DatabaseDep,
     KeyDep,
     PreferHeader,
     ReadSessionDep,
@@ -35,7 +37,7 @@ from automap.service.schemas.studies import (
     WhatIfRecord,
     WhatIfRequest,
 )
-from automap.service.storage import history, plan_records
+from automap.service.storage import history, plan_documents, plan_records
 from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -113,17 +115,28 @@ def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) ->
 
 
 @router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
-def list_history(query: Annotated[HistoryQuery, Query()], session: ReadSessionDep) -> HistoryPage:
+def list_plan_history(
+    query: Annotated[HistoryQuery, Query()], session: ReadSessionDep
+) -> HistoryPage:
     """Predicted against actual of the runs of all plans, newest first, and how wrong that was."""
     return history.history(session, query)
 
 
-@router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
-def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
+@router.get(
+    "/{plan_id}",
+    summary="Get a plan",
+    response_model=PlanRecord,
+    responses={
+        304: {"description": "It is what the client has, by `If-None-Match`"},
+        **problem_responses(404, 422, 503),
+    },
+)
+def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = None) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-    record = plan_records.find_plan(session, plan_id)
-    _ask_again_later(response, record)
-    return record
+    with database.reading() as session:
+        status, body = plan_documents.plan_json(session, plan_id)
+    later = {"Retry-After": "1"} if status in _UNFINISHED else {}
+    return unless_known(body, if_none_match, headers=later)
 
 
 @router.get(
@@ -131,7 +144,7 @@ def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> Plan
     summary="Compare a plan with its runs",
     responses=problem_responses(404, 409, 422, 503),
 )
-def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
+def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     """Predicted against actual of every call, run by run and over time within each run."""
     return history.history_of_plan(session, plan_id)
 
