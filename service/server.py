@@ -137,6 +137,7 @@ def migrate(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
         migrations.upgrade(database.engine)
+        log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()
 

@@ -1,6 +1,6 @@
 """Methods that every path has: HEAD wherever there is GET, OPTIONS everywhere; and `Allow`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
@@ -24,6 +24,7 @@ class CommonMethods:
         if scope["type"] == "http" and method == "OPTIONS":
             allowed = allow(self._routes, scope)
             if allowed:
+                scope["route"] = next(_of_path(self._routes, scope))
                 await Response(status_code=204, headers={"Allow": allowed})(scope, receive, send)
                 return
         if scope["type"] == "http" and method == "HEAD":
@@ -57,10 +58,15 @@ class CommonMethods:
 def allow(routes: Iterable[BaseRoute], scope: Scope) -> str:
     """The methods of a path, as `Allow` lists them; empty: there is no such path."""
     methods: set[str] = set()
-    for route in routes:
-        if isinstance(route, Route) and route.matches(dict(scope))[0] != Match.NONE:
-            methods |= route.methods or set()
+    for route in _of_path(routes, scope):
+        methods |= route.methods or set()
     if not methods:
         return ""
     methods |= {"OPTIONS", *(["HEAD"] if "GET" in methods else [])}
     return ", ".join(sorted(methods, key=_ORDER.index))
+
+
+def _of_path(routes: Iterable[BaseRoute], scope: Scope) -> Iterator[Route]:
+    for route in routes:
+        if isinstance(route, Route) and route.matches(dict(scope))[0] != Match.NONE:
+            yield route

@@ -59,7 +59,7 @@ from automap.service.telemetry import context, logs
 if TYPE_CHECKING:
     from automap.planner import TableCache
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("automap.service.planners.child")  # this runs as __main__
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 MEMORY_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 """What the process may reserve; 0: as much as there is."""

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from automap.planner.spec import ClusterSpec
+from automap.planner.catalogue import gpu_type, node_type
+from automap.planner.errors import SpecError
+from automap.planner.spec import ClusterSpec, JobSpec
 from automap.service.errors.domain import (
     PlannerCancelledError,
     PlannerDiedError,
@@ -51,13 +53,24 @@ def observed(
 
 def _timed(request: PlannerTask, metrics: Metrics) -> Any:
     spec = spec_of(request)
-    cluster = None if spec is None else spec.cluster
-    pools = cluster.pools if isinstance(cluster, ClusterSpec) else []
     return metrics.timed_planning(
         task=request.kind,
-        num_gpus=sum(pool.num_nodes * (pool.gpus_per_node or 0) for pool in pools),
+        num_gpus=0 if spec is None else _num_gpus(spec),
         objective="" if spec is None else spec.search.objective,
     )
+
+
+def _num_gpus(spec: JobSpec) -> int:
+    """How many GPUs the cluster has; 0: it names what the catalogue does not know."""
+    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
+    try:
+        return sum(
+            pool.num_nodes
+            * (pool.gpus_per_node or node_type(gpu_type(pool.gpu).node).gpus_per_node)
+            for pool in pools
+        )
+    except SpecError:
+        return 0
 
 
 def _note_proof(answer: Answer, metrics: Metrics) -> None:

@@ -9,12 +9,11 @@ are plans that were run, beside which their runs are shown.
 import hashlib
 import json
 from functools import cache
-from typing import Any
 from uuid import UUID
 
 from pydantic_core import to_json
-from sqlalchemy import Select, Text, cast, exists, select
-from sqlalchemy.orm import Session, defer, selectinload
+from sqlalchemy import Text, bindparam, cast, exists, select
+from sqlalchemy.orm import Session
 
 from automap.service.errors.domain import NotFoundError
 from automap.service.schemas.plans import PlanRecord
@@ -37,34 +36,31 @@ def plan_json(session: Session, plan_id: UUID) -> tuple[str, bytes]:
     Raises:
         NotFoundError: there is none.
     """
-    found = session.execute(_statement(plan_id)).one_or_none()
-    if found is None:
+    connection, which = session.connection(), {"plan_id": plan_id}
+    row = connection.execute(_PLAN, which).one_or_none()
+    if row is None:
         raise NotFoundError("plan", plan_id)
-    row, was_run, *texts = found
-    if was_run or row.written_as != form():
+    if row.was_run or row.written_as != form():
         record = plan_records.find_plan(session, plan_id)
         return record.status, record.model_dump_json(by_alias=True).encode()
-    stored = dict(zip(_DOCUMENTS, texts, strict=True))
-    head = plan_records.record_head(row)
+    models = dict(connection.execute(_MODELS, which).tuples().all())
+    head = plan_records.record_head(row, models)
     fields = (
         f'"{name}":'.encode()
-        + ((stored[name] or "null").encode() if name in stored else to_json(head[name]))
+        + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
         for name in PlanRecord.model_fields
     )
     return row.status, b"{" + b",".join(fields) + b"}"
 
 
-def _statement(plan_id: UUID) -> Select[*tuple[Any, ...]]:
-    columns = [getattr(PlanRow, name) for name in _DOCUMENTS]
-    return (
-        select(
-            PlanRow,
-            exists().where(JobRow.plan_id == PlanRow.id),
-            *(cast(column, Text) for column in columns),
-        )
-        .where(PlanRow.id == plan_id)
-        .options(
-            selectinload(PlanRow.models),
-            *(defer(column, raiseload=True) for column in columns),
-        )
-    )
+# Statements of the tables themselves, made once: building objects of rows that are only shown takes
+# most of the time.
+_plans, _models = PlanRow.metadata.tables["plans"], PlanRow.metadata.tables["plan_models"]
+_PLAN = select(
+    *(column for column in _plans.columns if column.name not in _DOCUMENTS),
+    *(cast(_plans.columns[name], Text).label(name) for name in _DOCUMENTS),
+    exists().where(JobRow.plan_id == _plans.columns.id).label("was_run"),
+).where(_plans.columns.id == bindparam("plan_id"))
+_MODELS = select(_models.columns.role, _models.columns.architecture).where(
+    _models.columns.plan_id == bindparam("plan_id")
+)

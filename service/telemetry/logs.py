@@ -14,7 +14,7 @@ import structlog
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-_CHATTY = ("httpx", "httpcore", "urllib3", "opentelemetry")
+_CHATTY = ("alembic", "httpx", "httpcore", "urllib3", "opentelemetry")
 
 
 @dataclass(frozen=True, slots=True)
