@@ -46,6 +46,16 @@ it; runs it on Ray and shows what it took beside what was predicted.
 
 Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
 
+TAGS = [
+    {"name": "plans", "description": "Jobs and the plans that are made of them; studies of a plan"},
+    {"name": "jobs", "description": "Runs of plans, and measurements of the cluster, on Ray"},
+    {"name": "estimates", "description": "What a placement costs, without a search"},
+    {"name": "clusters", "description": "Clusters that specs can name"},
+    {"name": "profiles", "description": "What was measured on devices, to price plans with"},
+    {"name": "catalogue", "description": "Models and GPUs that are known by name"},
+    {"name": "schemas", "description": "JSON Schemas of what users write"},
+    {"name": "health", "description": "For probes and for Prometheus"},
+]
 _HEADERS = {
     "Location": "Where the new resource is",
     "Retry-After": "Seconds after which to ask again",
@@ -91,6 +101,7 @@ def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         description=DESCRIPTION,
+        tags=TAGS,
         routes=app.routes,
         separate_input_output_schemas=False,
     )

@@ -64,13 +64,13 @@ def _num_gpus(spec: JobSpec) -> int:
     """How many GPUs the cluster has; 0: it names what the catalogue does not know."""
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
     try:
-        return sum(
-            pool.num_nodes
-            * (pool.gpus_per_node or node_type(gpu_type(pool.gpu).node).gpus_per_node)
-            for pool in pools
-        )
+        nodes = [node_type(gpu_type(pool.gpu).node) for pool in pools]
     except SpecError:
         return 0
+    return sum(
+        pool.num_nodes * (pool.gpus_per_node or node.gpus_per_node)
+        for pool, node in zip(pools, nodes, strict=True)
+    )
 
 
 def _note_proof(answer: Answer, metrics: Metrics) -> None:

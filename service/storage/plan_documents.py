@@ -43,7 +43,7 @@ def plan_json(session: Session, plan_id: UUID) -> tuple[str, bytes]:
     if row.was_run or row.written_as != form():
         record = plan_records.find_plan(session, plan_id)
         return record.status, record.model_dump_json(by_alias=True).encode()
-    models = dict(connection.execute(_MODELS, which).tuples().all())
+    models = {each.role: each.architecture for each in connection.execute(_MODELS, which)}
     head = plan_records.record_head(row, models)
     fields = (
         f'"{name}":'.encode()

@@ -40,7 +40,8 @@ class Metrics:
     """All counters of one process."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for each, which nobody reads
+        # When each counter began: as many series again, which nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
