@@ -25,7 +25,7 @@ from automap.service.worker.process import WorkerProcess
 log = logging.getLogger(__name__)
 
 
-_TO_ANSWER_SECONDS = 1.0
+_TO_ANSWER_SECONDS = 2.0
 """What requests have to tell their clients that they were given up."""
 
 

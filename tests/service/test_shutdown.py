@@ -37,7 +37,7 @@ def stop(server: Server) -> float:
     """Seconds until the process has ended."""
     began = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(timeout=30) == 0
+    assert server.process.wait(timeout=90) == 0
     return time.monotonic() - began
 
 
@@ -50,7 +50,7 @@ def url(databases: Databases, request: pytest.FixtureRequest) -> str:
 
 
 def test_a_request_in_flight_is_answered(url: str) -> None:
-    with serving(url, queue_planners=0) as server:
+    with serving(url, queue_planners=0, shutdown_seconds=60) as server:
         asked = Asked(server, large_spec())
         eventually(lambda: busy(server))
         planners = children(server.process.pid)
@@ -81,7 +81,8 @@ def test_what_takes_longer_than_the_limit_is_told_so(url: str) -> None:
 
 @pytest.mark.slow
 def test_a_queued_plan_is_taken_over_while_a_request_is_still_answered(url: str) -> None:
-    with serving(url, lease_seconds=60) as first, serving(url, lease_seconds=60) as second:
+    patient = {"lease_seconds": 60, "shutdown_seconds": 60}
+    with serving(url, **patient) as first, serving(url, **patient) as second:
         asked = Asked(first, large_spec())
         eventually(lambda: busy(first))
         second.process.send_signal(signal.SIGSTOP)
