@@ -3,8 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from automap.executor.checkpoints import Checkpoint, CheckpointFolder, ControllerState, RandomState
@@ -16,8 +16,7 @@ from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedIteration
 from automap.executor.runtime.planned import device_numbers
 from automap.executor.settings import RunSettings
-from automap.executor.telemetry import traces
-from automap.executor.telemetry.call_records import CallRecord
+from automap.executor.telemetry.call_spans import trace_iteration
 from automap.executor.telemetry.events import Events
 from automap.executor.telemetry.run_report import RunReport, RunState
 from automap.executor.workers.model_setup import smallest_vocabulary
@@ -169,7 +168,7 @@ class Run:
         with self._writing():
             metrics = self._recording.add(iteration, records)
             self._events.check()
-        _trace(records)
+        trace_iteration(records)
         self._events.send("metrics", iteration=number, metrics=metrics)
         self._events.send(
             "iteration",
@@ -222,24 +221,3 @@ class Run:
         if self._cancel.is_set():
             raise RunCancelledError("the run was cancelled")
         self._events.send("state", state=state)
-
-
-def _trace(records: Sequence[CallRecord]) -> None:
-    """An iteration and its calls as spans; the iteration itself is the last record."""
-    if not traces.is_on():
-        return
-    *calls, whole = records
-    with _span_of(whole):
-        for call in calls:
-            with _span_of(call):
-                pass
-
-
-def _span_of(record: CallRecord) -> AbstractContextManager[None]:
-    return traces.past_span(
-        record.call_id,
-        start_seconds=record.start_seconds,
-        end_seconds=record.end_seconds,
-        iteration=record.iteration,
-        kind=record.kind,
-    )
