@@ -56,6 +56,13 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def take_over(name: str) -> None:
+    """Let a library that has set up its own logging log as everything else does."""
+    library = logging.getLogger(name)
+    library.handlers.clear()
+    library.propagate = True
+
+
 def _for_people(*, colors: bool) -> list[Any]:
     shown = structlog.dev.ConsoleRenderer(
         colors=colors,

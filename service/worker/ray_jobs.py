@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
+from automap.service.telemetry import logs
+
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
@@ -194,6 +196,8 @@ def _connected(address: str) -> "JobSubmissionClient":
         from ray.job_submission import JobSubmissionClient
     except ImportError as error:
         raise RayUnavailableError(f"Ray is not installed here: {error}") from error
+
+    logs.take_over("ray")
 
     class Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
         """Waits for no answer for ever, as Ray's own client does."""

@@ -42,4 +42,4 @@ def test_a_request_is_traced_to_its_ray_job(databases: Databases, ray: Ray, tmp_
     of_job = [line for line in log_lines(log) if line.get("job_id") == str(job.id)]
     assert {line.get("request_id") for line in of_job} == {"traced-1"}
     submitted = [line for line in of_job if "submission_id" in line]
-    assert [line["submission_id"] for line in submitted] == [job.submission_id]
+    assert {line["submission_id"] for line in submitted} == {job.submission_id}
