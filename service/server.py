@@ -1,5 +1,6 @@
 """Run the service: migrate, then serve until a signal ends it."""
 
+import gc
 import logging
 import signal
 import socket
@@ -96,6 +97,8 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
             worker.start()
             listening.callback(worker.stop)
         app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # what was imported stays: a request need not wait while all of it is looked at
         service: ServiceParts = app.state.service
         server = _Server(
             uvicorn.Config(

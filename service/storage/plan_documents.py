@@ -8,6 +8,7 @@ are plans that were run, beside which their runs are shown.
 
 import hashlib
 import json
+from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
@@ -30,8 +31,17 @@ def form() -> str:
     return hashlib.sha256(schema.encode()).hexdigest()[:16]
 
 
-def plan_json(session: Session, plan_id: UUID) -> tuple[str, bytes]:
-    """The status of a plan, and its record as JSON.
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A plan's record as the API answers it."""
+
+    plan_id: UUID
+    status: str
+    json: bytes
+
+
+def stored_record(session: Session, plan_id: UUID) -> StoredRecord:
+    """The plan with this id.
 
     Raises:
         NotFoundError: there is none.
@@ -42,7 +52,8 @@ def plan_json(session: Session, plan_id: UUID) -> tuple[str, bytes]:
         raise NotFoundError("plan", plan_id)
     if row.was_run or row.written_as != form():
         record = plan_records.find_plan(session, plan_id)
-        return record.status, record.model_dump_json(by_alias=True).encode()
+        text = record.model_dump_json(by_alias=True).encode()
+        return StoredRecord(plan_id, record.status, text)
     models = {each.role: each.architecture for each in connection.execute(_MODELS, which)}
     head = plan_records.record_head(row, models)
     fields = (
@@ -50,7 +61,7 @@ def plan_json(session: Session, plan_id: UUID) -> tuple[str, bytes]:
         + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
         for name in PlanRecord.model_fields
     )
-    return row.status, b"{" + b",".join(fields) + b"}"
+    return StoredRecord(plan_id, row.status, b"{" + b",".join(fields) + b"}")
 
 
 # Statements of the tables themselves, made once: building objects of rows that are only shown takes

@@ -68,6 +68,7 @@ _UNFINISHED = ("queued", "running")
 @router.post(
     "",
     status_code=201,
+    response_model=PlanRecord,
     summary="Plan a job",
     responses={
         201: {"description": "Planned and stored", "headers": response_headers("Location")},
@@ -83,10 +84,9 @@ _UNFINISHED = ("queued", "running")
 def create_plan(
     body: SpecBody,
     service: ServiceDep,
-    response: Response,
     idempotency_key: KeyDep,
     prefer: PreferHeader = None,
-) -> PlanRecord:
+) -> Response:
     """Find the best placement of a job, prove how good it is, and store it.
 
     Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
@@ -95,13 +95,11 @@ def create_plan(
     """
     respond_async = "respond-async" in (prefer or "").lower()
     record = plans.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
-    response.headers["Location"] = f"/v1/plans/{record.id}"
-    if record.plan is None:
-        response.status_code = 202
+    headers = {"Location": f"/v1/plans/{record.plan_id}", **_later(record.status)}
     if respond_async:
-        response.headers["Preference-Applied"] = "respond-async"
-    _ask_again_later(response, record)
-    return record
+        headers["Preference-Applied"] = "respond-async"
+    status = 201 if record.status == "succeeded" else 202
+    return Response(record.json, status, headers, media_type="application/json")
 
 
 @router.get(
@@ -134,9 +132,8 @@ def list_plan_history(
 def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = None) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
     with database.reading() as session:
-        status, body = plan_documents.plan_json(session, plan_id)
-    later = {"Retry-After": "1"} if status in _UNFINISHED else {}
-    return unless_known(body, if_none_match, headers=later)
+        found = plan_documents.stored_record(session, plan_id)
+    return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 
 @router.get(
@@ -284,6 +281,5 @@ def _stored(service: ServiceParts, plan_id: UUID) -> PlanRecord:
         return plan_records.find_plan(session, plan_id)
 
 
-def _ask_again_later(response: Response, record: PlanRecord) -> None:
-    if record.status in _UNFINISHED:
-        response.headers["Retry-After"] = "1"
+def _later(status: str) -> dict[str, str]:
+    return {"Retry-After": "1"} if status in _UNFINISHED else {}

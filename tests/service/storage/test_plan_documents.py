@@ -68,7 +68,7 @@ def only_plan(database: Database) -> UUID:
 def answers(database: Database, plan_id: UUID) -> tuple[bytes, bytes]:
     """As stored, and by way of the models."""
     with database.reading() as session:
-        _, stored = plan_documents.plan_json(session, plan_id)
+        stored = plan_documents.stored_record(session, plan_id).json
         record = plan_records.find_plan(session, plan_id)
     return stored, record.model_dump_json(by_alias=True).encode()
 
@@ -95,7 +95,7 @@ def test_a_plan_is_answered_as_stored(
     assert stored == parsed
     no_models(monkeypatch)
     with database.reading() as session:
-        assert plan_documents.plan_json(session, plan_id)[1] == stored
+        assert plan_documents.stored_record(session, plan_id).json == stored
 
 
 def test_a_plan_that_was_run_shows_its_runs(database: Database) -> None:
@@ -120,7 +120,7 @@ def test_what_another_version_wrote_is_read(
     assert b'"runs_with"' in stored  # a field that it lacks has its default
     no_models(monkeypatch)
     with database.reading() as session, pytest.raises(AssertionError, match="was parsed"):
-        plan_documents.plan_json(session, plan_id)
+        plan_documents.stored_record(session, plan_id)
 
 
 def test_a_spec_of_another_version_keeps_its_outcome_from_being_taken_as_ours(
