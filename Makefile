@@ -47,7 +47,7 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
+.PHONY: help demo executor without-executor serve test test-fast test-exports test-all fuzz format lint docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -72,6 +72,9 @@ test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through 
 
 test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)
+
+fuzz: $(TEST_STAMP)  ## send 10,000 random requests to a service on each database (FUZZ=--minutes 60)
+	@$(BIN)/python -m tests.service.fuzz $(FUZZ)
 
 format: $(TEST_STAMP)  ## format the code, and mend what ruff can
 	$(BIN)/ruff check --fix-only .

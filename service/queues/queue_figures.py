@@ -27,11 +27,11 @@ class StateFigures:
     oldest: datetime | None
     """When the oldest of those that are not over was made."""
     retried: int = 0
-    """That are not over, and were taken up more than once."""
+    """How many are not over, and were taken up more than once."""
     held: int = 0
-    """With a lease that somebody renews."""
+    """How many have a lease that somebody renews."""
     expired: int = 0
-    """With a lease that ran out: whoever held it is gone."""
+    """How many have a lease that ran out: whoever held it is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def changes_a_row(session: Session, statement: Update) -> bool:
     return result.rowcount > 0
 
 
-def compact_json(value: object) -> str:
+def document_text(value: object) -> str:
     """A document as the API writes it, so that it can be answered as it is stored."""
     try:
         return to_json(value).decode()
@@ -90,7 +90,7 @@ class Database:
             self.engine = create_engine(
                 parsed,
                 hide_parameters=True,
-                json_serializer=compact_json,
+                json_serializer=document_text,
                 connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
             )
             _prepare_sqlite(self.engine)
@@ -98,7 +98,7 @@ class Database:
             self.engine = create_engine(
                 parsed,
                 hide_parameters=True,  # an error is logged, and a spec is nobody's business there
-                json_serializer=compact_json,
+                json_serializer=document_text,
                 pool_pre_ping=True,
                 connect_args={"connect_timeout": 10},
             )

@@ -61,7 +61,7 @@ class PlanRow(Base):
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     origin: Mapped[dict[str, str] | None] = mapped_column(Document)
-    """Of the request that made it: what `telemetry.context` carries to logs and spans."""
+    """What `telemetry.context` carries from the request that made it to logs and spans."""
     written_as: Mapped[str | None] = mapped_column(String(16))
     """Which form of spec, plan and problem this is: readers of the same need not parse them."""
 
@@ -192,7 +192,7 @@ class JobRow(Base):
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     origin: Mapped[dict[str, str] | None] = mapped_column(Document)
-    """As of a plan."""
+    """What is carried from the request that made it."""
 
     plan: Mapped[PlanRow | None] = relationship(lazy="raise")
 

@@ -83,7 +83,7 @@ class Metrics:
     def _planning(self, registry: CollectorRegistry) -> None:
         self.planning_seconds = Histogram(
             "automap_planning_seconds",
-            "Seconds that a planner process took for an answer of its own",
+            "Seconds that a planner process took for an answer",
             ["task", "gpus", "objective"],
             buckets=_PLANNING_SECONDS,
             registry=registry,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from automap.service.app import create_app
 from automap.service.telemetry.metrics import Metrics
@@ -136,3 +137,17 @@ def test_prometheus_finds_the_service() -> None:
     (job,) = given["scrape_configs"]
     assert (job["job_name"], job["metrics_path"]) == ("automap", "/metrics")
     assert given["rule_files"] == ["alerts.yml"]
+
+
+def test_the_guide_lists_the_metrics_of_a_scrape(scrape: str) -> None:
+    found = set()
+    for family in text_string_to_metric_families(scrape):
+        if family.name.startswith("automap_"):
+            labels = sorted({name for each in family.samples for name in each.labels} - {"le"})
+            total = "_total" if family.type == "counter" else ""
+            shown = ", ".join(f"`{label}`" for label in labels)
+            found.add(
+                f"| `{family.name}{total}` | {family.type} | {shown} | {family.documentation} |"
+            )
+    guide = (FOLDER.parents[1] / "docs" / "guides" / "operating.md").read_text()
+    assert {line for line in guide.splitlines() if line.startswith("| `automap_")} == found
