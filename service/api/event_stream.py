@@ -13,6 +13,19 @@ from automap.service.storage import job_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobEventRow
 
+EVENT_SCHEMA = {
+    "type": "object",
+    "description": "One event; `data` is a JSON object with `time` and `type`",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"type": "object"},
+        },
+    },
+}
 _AT_ONCE = 500
 _PING_SECONDS = 15
 _FAREWELL_SECONDS = 1.0
