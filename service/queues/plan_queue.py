@@ -4,7 +4,7 @@ A server claims a plan by a lease, makes it, and writes the outcome guarded by t
 that will never be takes the jobs that wait for it along, in the same transaction.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -29,9 +29,9 @@ class PlanClaim:
 
     lease: Lease[PlanRow]
     spec: JsonObject
-    attempt: int
+    attempt: int = 1
     """From 1; more: a server that held the plan was silent for longer than its lease."""
-    origin: dict[str, str]
+    origin: dict[str, str] = field(default_factory=dict)
     """What the request that made it carries along."""
 
     @property

@@ -64,6 +64,7 @@ def test_a_request_in_flight_is_answered(url: str) -> None:
             httpx.get(f"{server.address}/healthz")
 
 
+@pytest.mark.slow
 def test_what_takes_longer_than_the_limit_is_told_so(url: str) -> None:
     with serving(url, queue_planners=0, shutdown_seconds=2) as server:
         long = {**large_spec(), "search": {"time_limit_seconds": 600, "explain_infeasible": True}}
