@@ -63,10 +63,11 @@ def test_queues_states_and_leases_are_those_of_the_database(
 ) -> None:
     made = add_plan(database)
     add_job(database)
+    add_job(database)
     expired = add_job(database)
     with database.transaction() as session:
-        held = job_queue.claim(session, lease_seconds=60, runs_folder="/runs", new=True)
-        assert held is not None
+        for _ in range(2):
+            assert job_queue.claim(session, lease_seconds=60, runs_folder="/runs", new=True)
         lost = job_queue.claim(session, lease_seconds=60, runs_folder="/runs", new=True)
         assert lost is not None
         assert lost.job_id == expired
@@ -81,13 +82,13 @@ def test_queues_states_and_leases_are_those_of_the_database(
         plan_queue.enqueue(session, again)
     samples = scraped(client)
     assert value(samples, "automap_database_up") == 1
-    assert value(samples, "automap_plans", status="succeeded") == 3
+    assert value(samples, "automap_plans", status="succeeded") == 4
     assert value(samples, "automap_plans", status="queued") == 1
-    assert value(samples, "automap_jobs", status="starting") == 2
+    assert value(samples, "automap_jobs", status="starting") == 3
     assert value(samples, "automap_queue_depth", queue="plans") == 1
     assert value(samples, "automap_queue_depth", queue="jobs") == 0
     assert 3600 <= value(samples, "automap_queue_oldest_seconds", queue="plans") < 3700
-    assert value(samples, "automap_leases", queue="jobs", state="held") == 1
+    assert value(samples, "automap_leases", queue="jobs", state="held") == 2
     assert value(samples, "automap_leases", queue="jobs", state="expired") == 1
     assert value(samples, "automap_retried", queue="jobs") == 1
     assert value(samples, "automap_retried", queue="plans") == 0

@@ -53,7 +53,7 @@ class Server:
         self.client = httpx.Client(base_url=self.address, timeout=60)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             assert self.process.poll() is None, "the server ended"
             try:
