@@ -13,7 +13,6 @@ from tests.service.support.samples import large_spec
 from tests.service.support.servers import Server, serving
 from tests.service.support.workers import add_job, eventually
 
-
 PLANNED = (201, 422)
 """The planner's own answer: on a busy machine it may be that the time limit was too short."""
 
