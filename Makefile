@@ -61,7 +61,7 @@ ADVISORY_SERVICE := https://pypi.org
 ADVISORIES := import json, urllib.request as request; \
 	json.load(request.urlopen("$(ADVISORY_SERVICE)/pypi/pip/24.0/json", timeout=10))["vulnerabilities"]
 
-.PHONY: help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all format lint audit docs bench \
+.PHONY: help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -91,6 +91,9 @@ test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through 
 
 test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS) $(WITH_PAGE)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)
+
+fuzz: $(TEST_STAMP)  ## send 10,000 random requests to a service on each database (FUZZ=--minutes 60)
+	@$(BIN)/python -m tests.service.fuzz $(FUZZ)
 
 format: $(TEST_STAMP)  ## format the code, and mend what ruff can
 	$(BIN)/ruff check --fix-only .

@@ -13,6 +13,8 @@ from automap.service.api.auth import Keys, admit
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
 from automap.service.api.key_limits import KeyLimits
+from automap.service.api.methods import CommonMethods
+from automap.service.api.observation import Observation
 from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
@@ -24,11 +26,16 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
+from automap.service.api.routers import (
+    metrics as metrics_router,
+)
+from automap.service.api.scrape import DatabaseFigures
 from automap.service.api.security_headers import SecurityHeaders
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
 
 
@@ -40,12 +47,15 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         docs_url=None,  # the framework's load from another host
         redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
     )
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
     app.state.keys = known_keys = Keys(database, settings)
     app.state.limits = KeyLimits(settings)
+    app.state.metrics = metrics = Metrics()
+    metrics.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(
         settings=settings,
         database=database,
@@ -54,8 +64,10 @@ def create_app(settings: Settings) -> FastAPI:
             max_waiting=settings.max_waiting_requests,
             profiles_folder=settings.profiles_folder,
             memory_bytes=settings.planner_memory_bytes,
+            logs=settings.logs,
+            metrics=metrics,
         ),
-        dispatcher=Dispatcher(database, settings),
+        dispatcher=Dispatcher(database, settings, metrics),
     )
     app.add_middleware(
         BodyLimit,
@@ -63,15 +75,18 @@ def create_app(settings: Settings) -> FastAPI:
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
         seconds=settings.request_seconds,
     )
+    app.add_middleware(CommonMethods, routes=app.routes)
     app.add_middleware(KnownOrigins, settings=settings, keys=known_keys)
     app.add_middleware(AuditLog, database=database, days=settings.audit_days)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(Observation, metrics=metrics)
     install_handlers(app)
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
     for module in (plans, jobs, estimates, clusters, profiles, catalogue, keys):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
+    app.include_router(metrics_router.router, dependencies=[Depends(admit)])
     page.install(app)
     openapi.install(app)
     return app

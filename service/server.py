@@ -1,9 +1,12 @@
 """Run the service: migrate, then serve until a signal ends it."""
 
+import gc
 import logging
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import uvicorn
 from sqlalchemy import inspect, make_url
 
 from automap import migrations
+from automap.executor.telemetry import traces
 from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import AddressError, bound_sockets
@@ -20,13 +24,15 @@ from automap.service.settings import Settings
 from automap.service.storage import api_keys
 from automap.service.storage.database import Database
 from automap.service.storage.tables import ApiKeyRow
+from automap.service.telemetry import logs
+from automap.service.use_cases.service_parts import ServiceParts
 from automap.service.worker.process import WorkerProcess
 
-SHUTDOWN_SECONDS = 10
-"""What a request may still take once the service has been asked to stop."""
-
-
 log = logging.getLogger(__name__)
+
+
+_TO_ANSWER_SECONDS = 2.0
+"""What requests have to tell their clients that they were given up."""
 
 
 class OpenServiceError(Exception):
@@ -34,7 +40,36 @@ class OpenServiceError(Exception):
 
 
 class _Server(uvicorn.Server):
-    """Says where it answers, which uvicorn leaves to whoever has bound the sockets."""
+    """Says where it answers, and what else ends when it is asked to.
+
+    Uvicorn accepts no connection any more and waits for requests in flight. Meanwhile the queue and
+    the worker let go of what they hold, so that others take it up at once; and before the wait is
+    over, what still is being planned is given up, so that its client is told.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        at_once: Sequence[Callable[[], None]],
+        at_last: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._at_once = at_once
+        self._at_last = at_last
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        limit = self.config.timeout_graceful_shutdown or 0
+        ending = threading.Timer(max(limit - _TO_ANSWER_SECONDS, limit / 2), self._at_last)
+        ending.daemon = True
+        ending.start()
+        threads = [threading.Thread(target=each, daemon=True) for each in self._at_once]
+        for thread in threads:
+            thread.start()
+        await super().shutdown(sockets)
+        ending.cancel()
+        for thread in threads:
+            thread.join()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -53,7 +88,8 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         AddressError: it cannot listen there; the database is as it was.
     """
     hide_environment()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.set_up(settings.logs)
+    traces.start("automap-api")
     allow_many_files()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
@@ -66,17 +102,24 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
             worker.start()
             listening.callback(worker.stop)
         app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # what was imported stays: a request need not wait while all of it is looked at
+        service: ServiceParts = app.state.service
         keys: Keys = app.state.keys
         keys.look()
         server = _Server(
             uvicorn.Config(
                 app,
+                log_config=None,
+                access_log=False,
                 http=limited_protocol(
                     request_seconds=settings.request_seconds,
                     is_our_users_alone=lambda: settings.on_loopback and not keys.are_asked_for,
                 ),
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            )
+                timeout_graceful_shutdown=settings.shutdown_seconds,
+            ),
+            at_once=[service.dispatcher.stop, *([] if worker is None else [worker.stop])],
+            at_last=service.planners.stop,
         )
         # uvicorn raises the signal again after it has shut down; SIGTERM, too, lets us go on then.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -125,6 +168,7 @@ def migrate(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
         migrations.upgrade(database.engine)
+        log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()
 

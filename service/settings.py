@@ -8,6 +8,7 @@ from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from automap.planner.runs import RECENT, THRESHOLD
+from automap.service.telemetry.logs import LogFormat, LogLevel, LogSettings
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -84,6 +85,12 @@ class Settings(BaseSettings):
     """How often a plan or run is taken up before it counts as failed."""
     poll_seconds: PositiveSeconds = 1.0
     """How often the queue is looked at when nothing happens."""
+    shutdown_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """What requests may still take once the service has been asked to stop."""
+    log_format: LogFormat = "auto"
+    """json or text; auto: text at a terminal, else JSON."""
+    log_level: LogLevel = "info"
+    """Least that is logged: debug, info, warning or error."""
 
     ray_address: str | None = Field(
         default=None, validation_alias=AliasChoices("AUTOMAP_RAY_ADDRESS", "RAY_ADDRESS")
@@ -117,6 +124,11 @@ class Settings(BaseSettings):
     """Least iterations of a run between two searches for another plan."""
     worker_health_file: Path | None = None
     """A worker touches this file as long as it is well."""
+
+    @property
+    def logs(self) -> LogSettings:
+        """How processes of the service log."""
+        return LogSettings(format=self.log_format, level=self.log_level)
 
     @property
     def on_loopback(self) -> bool:

@@ -29,6 +29,7 @@ from automap.executor.folders import VARIABLE, NotAllowedError, folders_of, outs
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.run.ray_address import knock
 from automap.executor.settings import RunSettings
+from automap.executor.telemetry import traces
 from automap.executor.telemetry.events import Events
 from automap.planner import Plan
 from automap.planner.errors import PlanningError
@@ -58,8 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.until_stdin_closes:
         when_stdin_closes(cancel.set)
     events = Events()
+    traces.start("automap-run")
     try:
-        with _folder(given.output, events, cancel):
+        with (
+            traces.continued(os.environ.get("TRACEPARENT")),
+            traces.span("run"),
+            _folder(given.output, events, cancel),
+        ):
             return _run(given, events, cancel)
     except (RefusedError, NotAllowedError) as error:
         return _report_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)

@@ -13,7 +13,7 @@ from automap.service.storage.database import Database
 from automap.service.use_cases.service_parts import ServiceParts
 
 
-def _service(request: Request) -> ServiceParts:
+async def _service(request: Request) -> ServiceParts:
     """The service, for a request that is ended when its client leaves."""
     service: ServiceParts = request.app.state.service
 
@@ -21,13 +21,15 @@ def _service(request: Request) -> ServiceParts:
         return not from_thread.run(request.is_disconnected)
 
     caller = getattr(request.state, "caller", service.caller)
+    request.state.owner = caller.owner  # for the log
     return replace(service, is_wanted=is_wanted, caller=caller)
 
 
+# Neither waits for anything: on the event loop they cost no thread.
 ServiceDep = Annotated[ServiceParts, Depends(_service)]
 
 
-def _database(service: ServiceDep) -> Database:
+async def _database(service: ServiceDep) -> Database:
     return service.database
 
 

@@ -12,12 +12,14 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
+from automap.service.api.methods import allow
 from automap.service.api.refusals import HEADERS, refusal_of
 from automap.service.api.security_headers import EVERYWHERE
 from automap.service.errors import domain
 from automap.service.errors.domain import PlannerProcessError
 from automap.service.errors.fields import field_error
 from automap.service.schemas.problems import TYPES, Problem
+from automap.service.telemetry import context
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -77,7 +79,10 @@ def install_handlers(app: FastAPI) -> None:
             asked = f"{request.method} {request.url.path[:100]}"
             detail = f"{asked}: {phrase.lower()}; /docs and /openapi.json show what there is"
         problem = Problem(type=TYPES + name, title=phrase, status=error.status_code, detail=detail)
-        return _response(problem, error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = allow(request.app.routes, request.scope)
+        return _response(problem, headers)
 
     @app.exception_handler(OperationalError)
     def _database(_request: Request, error: OperationalError) -> Response:
@@ -86,7 +91,11 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        # What answers here stands outside of all middleware, so this is done once more.
+        request_id = getattr(request.state, "request_id", "")
+        with context.bound(request_id=request_id):
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
         response = error_response(error)
-        response.headers.update(EVERYWHERE)  # it leaves outside of every middleware
+        response.headers.update(EVERYWHERE)
+        response.headers["X-Request-ID"] = request_id
         return response

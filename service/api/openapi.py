@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -48,11 +49,26 @@ it; runs it on Ray and shows what it took beside what was predicted.
 
 Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
 
+TAGS = [
+    {"name": "plans", "description": "Jobs and the plans that are made of them; studies of a plan"},
+    {"name": "jobs", "description": "Runs of plans, and measurements of the cluster, on Ray"},
+    {"name": "estimates", "description": "What a placement costs, without a search"},
+    {"name": "clusters", "description": "Clusters that specs can name"},
+    {"name": "profiles", "description": "What was measured on devices, to price plans with"},
+    {"name": "catalogue", "description": "Models and GPUs that are known by name"},
+    {"name": "schemas", "description": "JSON Schemas of what users write"},
+    {"name": "health", "description": "For probes and for Prometheus"},
+]
 _HEADERS = {
     "Location": "Where the new resource is",
     "Retry-After": "Seconds after which to ask again",
     "Preference-Applied": "The preference that was followed",
 }
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of an operation in generated clients: the function that answers it."""
+    return route.name
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -88,6 +104,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title=app.title,
         version=app.version,
         description=DESCRIPTION,
+        tags=TAGS,
         routes=app.routes,
         separate_input_output_schemas=False,
     )
@@ -103,7 +120,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _complete(operation)
-            if path.startswith("/v1/"):
+            if path.startswith(("/v1/", "/metrics")):
                 _show_access(operation, scope_of(method, path))
     return document
 

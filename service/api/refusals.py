@@ -136,6 +136,7 @@ HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
     UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
     domain.BusyError: {"Retry-After": "5"},
     domain.NotReadyError: {"Retry-After": "5"},
+    PlannerCancelledError: {"Retry-After": "5"},
 }
 
 

@@ -1,7 +1,8 @@
 """Plans: rows in, API objects out; all queries that are no transitions of the queue."""
 
-from collections.abc import Sequence
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session, defer, selectinload
@@ -24,6 +25,7 @@ from automap.service.storage.tables import PlanModelRow, PlanRow
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
     """The row of a job whose spec names no stored cluster any more."""
     return PlanRow(
+        id=uuid4(),
         created_at=utc_now(),
         spec_name=spec.name,
         algorithm=spec.algorithm,
@@ -102,28 +104,48 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
         statement = statement.where(PlanRow.created_at < query.created_before)
     rows, next_cursor = page_of(session, statement, PlanRow, query)
     runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
-    return Page(items=[_summary(row, runs.get(row.id)) for row in rows], next_cursor=next_cursor)
+    return Page(
+        items=[_summary(row, _models(row), runs.get(row.id)) for row in rows],
+        next_cursor=next_cursor,
+    )
 
 
 def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
     """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
-        **dict(_summary(row, runs)),
-        attempts=row.attempts,
+        **record_head(row, _models(row), jobs, runs),
         spec=as_stored(JobSpec, row.spec),
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
-        jobs=list(jobs),
     )
 
 
-def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:
+def record_head(
+    columns: Any,
+    models: Mapping[str, str],
+    jobs: Sequence[PlanJob] = (),
+    runs: Runs | None = None,
+) -> dict[str, Any]:
+    """The fields of a record without its documents.
+
+    Args:
+        columns: A row of the table, or what has its columns as attributes.
+        models: Its roles, each with the catalogue's name of its model.
+        jobs: Its latest runs.
+        runs: What is known of all of them.
+    """
+    summary = _summary(columns, models, runs)
+    return {**dict(summary), "attempts": columns.attempts, "jobs": list(jobs)}
+
+
+def _models(row: PlanRow) -> dict[str, str]:
+    return {model.role: model.architecture for model in row.models}
+
+
+def _summary(columns: Any, models: Mapping[str, str], runs: Runs | None = None) -> PlanSummary:
     same = set(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
     return PlanSummary.model_validate(
-        {name: getattr(row, name) for name in same}
-        | {
-            "cluster": row.cluster_name,
-            "models": {model.role: model.architecture for model in row.models},
-        }
+        {name: getattr(columns, name) for name in same}
+        | {"cluster": columns.cluster_name, "models": models}
         | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
     )

@@ -60,6 +60,10 @@ class PlanRow(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    origin: Mapped[dict[str, str] | None] = mapped_column(Document)
+    """What `telemetry.context` carries from the request that made it to logs and spans."""
+    written_as: Mapped[str | None] = mapped_column(String(16))
+    """Which form of spec, plan and problem this is: readers of the same need not parse them."""
 
     models: Mapped[list["PlanModelRow"]] = relationship(
         lazy="raise", cascade="all, delete-orphan", passive_deletes=True
@@ -187,6 +191,8 @@ class JobRow(Base):
     """Bytes of the last attempt's log that are in the tables below."""
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    origin: Mapped[dict[str, str] | None] = mapped_column(Document)
+    """What is carried from the request that made it."""
 
     plan: Mapped[PlanRow | None] = relationship(lazy="raise")
 

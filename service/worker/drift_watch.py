@@ -1,5 +1,6 @@
 """Watches one running job for drift from its plan, and has a planner process say what to do."""
 
+import contextvars
 import logging
 import threading
 from functools import cached_property
@@ -62,6 +63,8 @@ class DriftWatch:
         process = PlannerProcess(
             profiles_folder=self._settings.profiles_folder,
             memory_bytes=self._settings.planner_memory_bytes,
+            serves="runs",
+            logs=self._settings.logs,
         )
         try:
             answer = process.run(
@@ -120,8 +123,9 @@ class DriftWatch:
     def _ask(self, run_window: RunWindow, found: Drift) -> None:
         self._asked_after = run_window.window.last
         self._thread = threading.Thread(
-            target=self._raise,
-            args=(run_window, found),
+            # With the ids and the span of the thread that asks.
+            target=contextvars.copy_context().run,
+            args=(self._raise, run_window, found),
             name=f"drift {self._held.job_id}",
             daemon=True,
         )

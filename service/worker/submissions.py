@@ -5,6 +5,7 @@ import shlex
 import sys
 
 from automap.executor.folders import RunFolders
+from automap.executor.telemetry import traces
 from automap.profiler.settings import ProfileSettings
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.checked_settings import RunSettings, resuming
@@ -27,12 +28,14 @@ def submission_of(
         command, arguments, files = _run(held, settings, folders)
     else:
         command, arguments, files = _profile(held, settings)
+    parent = traces.traceparent()
     return Submission(
         submission_id=held.submission_id,
         # exec: the program itself gets the signals, and its exit code is the job's.
         entrypoint=f"exec {command} {shlex.join(arguments)}",
         files=files,
         stop_seconds=settings.stop_seconds,
+        environment={} if parent is None else {"TRACEPARENT": parent},
     )
 
 

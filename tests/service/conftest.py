@@ -21,6 +21,7 @@ WITH_RAY = [
     "worker/test_local_ray.py",
     "worker/test_executor.py",
     "worker/test_measuring.py",
+    "worker/test_traces.py",
 ]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 

@@ -12,7 +12,7 @@ from automap.service.api.dependencies import (
     ServiceDep,
     SessionDep,
 )
-from automap.service.api.event_stream import event_stream
+from automap.service.api.event_stream import EVENT_SCHEMA, event_stream
 from automap.service.api.examples import JOB_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
@@ -92,7 +92,7 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
     responses={
         200: {
             "description": "Server-sent events; `data` is a JSON object. Ends when the job has.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         },
         204: {"description": "The job is over and all its events were received"},
         **problem_responses(404, 422, 503),

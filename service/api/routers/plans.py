@@ -6,7 +6,9 @@ from fastapi import APIRouter, Depends, Query, Response
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.conditional import KnownHeader, unless_known
 from automap.service.api.dependencies import (
+    DatabaseDep,
     KeyDep,
     PreferHeader,
     ReadSessionDep,
@@ -35,7 +37,7 @@ from automap.service.schemas.studies import (
     WhatIfRecord,
     WhatIfRequest,
 )
-from automap.service.storage import history, plan_records
+from automap.service.storage import history, plan_documents, plan_records
 from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -66,6 +68,7 @@ _UNFINISHED = ("queued", "running")
 @router.post(
     "",
     status_code=201,
+    response_model=PlanRecord,
     summary="Plan a job",
     responses={
         201: {"description": "Planned and stored", "headers": response_headers("Location")},
@@ -81,10 +84,9 @@ _UNFINISHED = ("queued", "running")
 def create_plan(
     body: SpecBody,
     service: ServiceDep,
-    response: Response,
     idempotency_key: KeyDep,
     prefer: PreferHeader = None,
-) -> PlanRecord:
+) -> Response:
     """Find the best placement of a job, prove how good it is, and store it.
 
     Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
@@ -93,13 +95,11 @@ def create_plan(
     """
     respond_async = "respond-async" in (prefer or "").lower()
     record = plans.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
-    response.headers["Location"] = f"/v1/plans/{record.id}"
-    if record.plan is None:
-        response.status_code = 202
+    headers = {"Location": f"/v1/plans/{record.plan_id}", **_later(record.status)}
     if respond_async:
-        response.headers["Preference-Applied"] = "respond-async"
-    _ask_again_later(response, record)
-    return record
+        headers["Preference-Applied"] = "respond-async"
+    status = 201 if record.status == "succeeded" else 202
+    return Response(record.json, status, headers, media_type="application/json")
 
 
 @router.get(
@@ -113,17 +113,27 @@ def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) ->
 
 
 @router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
-def list_history(query: Annotated[HistoryQuery, Query()], session: ReadSessionDep) -> HistoryPage:
+def list_plan_history(
+    query: Annotated[HistoryQuery, Query()], session: ReadSessionDep
+) -> HistoryPage:
     """Predicted against actual of the runs of all plans, newest first, and how wrong that was."""
     return history.history(session, query)
 
 
-@router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
-def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
+@router.get(
+    "/{plan_id}",
+    summary="Get a plan",
+    response_model=PlanRecord,
+    responses={
+        304: {"description": "It is what the client has, by `If-None-Match`"},
+        **problem_responses(404, 422, 503),
+    },
+)
+def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = None) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-    record = plan_records.find_plan(session, plan_id)
-    _ask_again_later(response, record)
-    return record
+    with database.reading() as session:
+        found = plan_documents.stored_record(session, plan_id)
+    return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 
 @router.get(
@@ -131,7 +141,7 @@ def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> Plan
     summary="Compare a plan with its runs",
     responses=problem_responses(404, 409, 422, 503),
 )
-def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
+def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     """Predicted against actual of every call, run by run and over time within each run."""
     return history.history_of_plan(session, plan_id)
 
@@ -271,6 +281,5 @@ def _stored(service: ServiceParts, plan_id: UUID) -> PlanRecord:
         return plan_records.find_plan(session, plan_id)
 
 
-def _ask_again_later(response: Response, record: PlanRecord) -> None:
-    if record.status in _UNFINISHED:
-        response.headers["Retry-After"] = "1"
+def _later(status: str) -> dict[str, str]:
+    return {"Retry-After": "1"} if status in _UNFINISHED else {}

@@ -1,5 +1,6 @@
 """The OpenAPI document: complete, with examples that work; and what it promises is what comes."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,7 @@ PROMISES = [
 
 OPERATIONS = {
     ("get", "/healthz"),
+    ("get", "/metrics"),
     ("get", "/readyz"),
     ("post", "/v1/plans"),
     ("get", "/v1/plans"),
@@ -87,6 +89,25 @@ OPERATIONS = {
 }
 
 
+# What generated clients call them: another name breaks whoever has one.
+OPERATION_IDS = {
+    *("check_health", "check_readiness", "read_metrics"),
+    *("create_plan", "list_plans", "list_plan_history", "get_plan", "get_plan_history"),
+    *("delete_plan", "create_front", "create_variants", "compare_plan", "explain_plan"),
+    *("explain_plan_in_part", "export_plan", "replan_plan", "simulate_plan"),
+    *("create_job", "list_jobs", "get_job", "follow_job", "get_job_logs", "cancel_job"),
+    *("create_estimate", "list_strategies", "list_models", "get_model", "list_gpus"),
+    *("create_cluster", "list_clusters", "get_cluster", "delete_cluster"),
+    *("create_profile", "list_profiles", "get_profile", "diff_profiles", "delete_profile"),
+    *("set_default_profile", "unset_default_profile"),
+    *("get_job_spec_schema", "get_placement_schema"),
+}
+VERBS = {
+    *("cancel", "check", "compare", "create", "delete", "diff", "explain", "export", "follow"),
+    *("get", "list", "read", "replan", "set", "simulate", "unset"),
+}
+
+
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     url = f"sqlite:///{tmp_path_factory.mktemp('openapi')}/automap.db"
@@ -103,6 +124,21 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
 
 def test_the_operations_are_these(document: dict[str, Any]) -> None:
     assert set(operations(document)) == OPERATIONS
+
+
+def test_operation_ids_are_verbs_and_do_not_change(document: dict[str, Any]) -> None:
+    found = [operation["operationId"] for operation in operations(document).values()]
+    assert len(found) == len(set(found))
+    assert set(found) == OPERATION_IDS
+    for name in found:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", name)
+        assert name.split("_")[0] in VERBS, name
+
+
+def test_every_tag_is_described(document: dict[str, Any]) -> None:
+    used = {tag for operation in operations(document).values() for tag in operation["tags"]}
+    described = {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert used == described
 
 
 def test_every_operation_is_described(document: dict[str, Any]) -> None:
