@@ -197,3 +197,9 @@ REPLAN_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"measured": {"actor.generate": 30.0}, "iterations_left": 400},
     }
 }
+DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "labelled": {
+        "summary": "A label more, one less, and a note",
+        "value": {"labels": {"team": "math", "draft": None}, "notes": "for the paper"},
+    }
+}

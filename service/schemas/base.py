@@ -50,7 +50,7 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-Cursor = Annotated[str, Field(min_length=1, max_length=200, description="next_cursor of a page")]
+Cursor = Annotated[str, Field(min_length=1, max_length=800, description="next_cursor of a page")]
 
 
 class PageQuery(ApiModel):

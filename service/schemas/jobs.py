@@ -12,7 +12,8 @@ from pydantic import (
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import GivenAlgorithm, JobSpec
-from automap.service.schemas.base import ApiModel, Moment, OlderDocument, PageQuery
+from automap.service.schemas.base import ApiModel, Moment, OlderDocument
+from automap.service.schemas.descriptions import Description, Labels, ListQuery, Notes, Title
 from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
@@ -38,7 +39,10 @@ class CallSeconds(ApiModel):
     count: int = Field(description="How often it was measured")
 
 
-class JobState(ApiModel):
+JobSort = Literal["-created_at", "created_at", "name", "-name"]
+
+
+class JobState(Description):
     """What every job has, whatever its kind."""
 
     id: UUID
@@ -111,11 +115,15 @@ class JobRequest(ApiModel):
     plan_id: UUID | None = Field(default=None, description="Either this or a spec")
     spec: JobSpec | None = None
     settings: RunSettings
+    name: Title | None = Field(default=None, description="Null: the spec's name")
+    labels: Labels = Field(default={})
+    notes: Notes | None = None
 
 
-class JobQuery(PageQuery):
+class JobQuery(ListQuery):
     """Which jobs; all given filters hold together."""
 
+    sort: JobSort = Field(default="-created_at", description="-: from the largest")
     kind: JobKind | None = None
     status: JobStatus | None = None
     plan_id: UUID | None = Field(default=None, description="Runs of this plan")

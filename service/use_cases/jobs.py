@@ -49,10 +49,17 @@ def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobR
         _check_settings(request, spec, body.data)
     with service.database.transaction() as session:
         if spec is not None:
-            plan = _queued_plan(session, request, spec)
+            plan = _queued_plan(session, request, spec, owner=service.caller.owner)
         else:
             plan = _stored_plan(session, request, body.data)
-        row = job_records.new_job_row(plan, request.settings)
+        row = job_records.new_job_row(
+            plan,
+            request.settings,
+            name=request.name,
+            owner=service.caller.owner,
+            labels=request.labels,
+            notes=request.notes,
+        )
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
@@ -101,10 +108,10 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         raise InvalidInputError(mistakes)
 
 
-def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
+def _queued_plan(session: Session, request: JobRequest, spec: JobSpec, *, owner: str) -> PlanRow:
     assert request.spec is not None
     named = request.spec.cluster if isinstance(request.spec.cluster, str) else None
-    row = plan_records.new_plan_row(spec, cluster_name=named)
+    row = plan_records.new_plan_row(spec, cluster_name=named, owner=owner)
     plan_queue.enqueue(session, row)
     return row
 

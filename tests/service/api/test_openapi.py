@@ -44,6 +44,8 @@ OPERATIONS = {
     ("get", "/v1/plans/{plan_id}"),
     ("get", "/v1/plans/history"),
     ("get", "/v1/plans/{plan_id}/history"),
+    ("patch", "/v1/plans/{plan_id}"),
+    ("patch", "/v1/jobs/{job_id}"),
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
@@ -85,7 +87,14 @@ OPERATION_IDS = {
     *("check_health", "check_readiness", "read_metrics"),
     *("create_plan", "list_plans", "list_plan_history", "get_plan", "get_plan_history"),
     *("delete_plan", "create_front", "create_variants", "compare_plan", "explain_plan"),
-    *("explain_plan_in_part", "export_plan", "replan_plan", "simulate_plan"),
+    *(
+        "describe_plan",
+        "describe_job",
+        "explain_plan_in_part",
+        "export_plan",
+        "replan_plan",
+        "simulate_plan",
+    ),
     *("create_job", "list_jobs", "get_job", "follow_job", "get_job_logs", "cancel_job"),
     *("create_estimate", "list_strategies", "list_models", "get_model", "list_gpus"),
     *("create_cluster", "list_clusters", "get_cluster", "delete_cluster"),
@@ -94,7 +103,18 @@ OPERATION_IDS = {
     *("get_job_spec_schema", "get_placement_schema"),
 }
 VERBS = {
-    *("cancel", "check", "compare", "create", "delete", "diff", "explain", "export", "follow"),
+    *(
+        "cancel",
+        "check",
+        "compare",
+        "create",
+        "delete",
+        "describe",
+        "diff",
+        "explain",
+        "export",
+        "follow",
+    ),
     *("get", "list", "read", "replan", "set", "simulate", "unset"),
 }
 

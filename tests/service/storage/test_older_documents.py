@@ -16,7 +16,7 @@ from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.stored_documents import readable
-from automap.service.storage.tables import JobRow, PlanRow
+from automap.service.storage.tables import JobRow, PlanRow, PlanTextRow
 from tests.service.support.requests import problem
 from tests.service.support.samples import Json
 from tests.service.support.workers import run_settings
@@ -47,6 +47,7 @@ def store(database: Database, plan: Json) -> UUID:
             spec=plan["spec"],
             plan=plan,
             attempts=1,
+            text=PlanTextRow(text=""),
         )
         session.add(row)
         session.flush()
