@@ -17,6 +17,7 @@ from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
     clusters,
+    costs,
     estimates,
     health,
     jobs,
@@ -73,7 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)
-    for module in (plans, jobs, estimates, clusters, profiles, catalogue):
+    for module in (plans, jobs, costs, estimates, clusters, profiles, catalogue):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)

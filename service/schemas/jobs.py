@@ -1,7 +1,7 @@
 """What the API sends and takes of jobs that run a plan."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import (
@@ -52,6 +52,8 @@ class JobState(Description):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     attempts: int = Field(description="How often it was submitted to Ray")
+    priority: int = Field(default=0, description="Jobs with more are run first")
+    retry_of: UUID | None = Field(default=None, description="The job that it repeats")
 
 
 class JobSummary(JobState):
@@ -118,6 +120,9 @@ class JobRequest(ApiModel):
     name: Title | None = Field(default=None, description="Null: the spec's name")
     labels: Labels = Field(default={})
     notes: Notes | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Jobs with more are run first"
+    )
 
 
 class JobQuery(ListQuery):

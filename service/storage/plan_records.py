@@ -18,7 +18,7 @@ from automap.service.storage import descriptions, history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import page_of
-from automap.service.storage.stored_documents import as_stored, stored_problem
+from automap.service.storage.stored_documents import as_stored, required, stored_problem
 from automap.service.storage.tables import PlanModelRow, PlanRow, PlanTextRow
 
 
@@ -124,6 +124,22 @@ def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = 
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
     )
+
+
+def made_plan(session: Session, plan_id: UUID) -> Plan:
+    """The plan of a record.
+
+    Raises:
+        NotFoundError: there is no such record.
+        ConflictError: it has no plan (yet).
+        OlderVersionError: an earlier version has stored it, and this one reads it no more.
+    """
+    row = session.get(PlanRow, plan_id)
+    if row is None:
+        raise NotFoundError("plan", plan_id)
+    if row.plan is None:
+        raise ConflictError(f"Plan {plan_id} is {row.status}: there is nothing to compare")
+    return required(Plan, row.plan, plan_id=plan_id)
 
 
 def plan_summary(session: Session, plan_id: UUID) -> PlanSummary:

@@ -167,6 +167,28 @@ def get_job_logs(job_id: UUID, session: ReadSessionDep, tail: TailQuery = 1000) 
 
 
 @router.post(
+    "/{job_id}/retry",
+    status_code=202,
+    summary="Run a job again",
+    responses={
+        202: {
+            "description": "Queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After"),
+        },
+        **problem_responses(404, 409, 422, 503),
+    },
+)
+def retry_job(
+    job_id: UUID, service: ServiceDep, session: SessionDep, response: Response
+) -> JobRecord:
+    """Queue a new job of the same plan and settings as one that is over."""
+    record = jobs.retry_job(session, job_id, owner=service.caller.owner)
+    response.headers["Location"] = f"/v1/jobs/{record.id}"
+    _ask_again_later(response, record)
+    return record
+
+
+@router.post(
     "/{job_id}/cancel",
     summary="Cancel a job",
     responses={

@@ -5,6 +5,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
+from automap.planner.plan import PlanDifference, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.conditional import KnownHeader, unless_known
@@ -277,6 +278,19 @@ def export_plan(plan_id: UUID, target: ExportTarget, service: ServiceDep) -> Lau
     A plan that the framework cannot be told is answered 422 with every reason.
     """
     return studies.export(service, _stored(service, plan_id), target)
+
+
+@router.get(
+    "/{plan_id}/diff",
+    summary="Compare two stored plans",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def diff_plans(
+    plan_id: UUID, other: Annotated[UUID, Query(alias="with")], session: ReadSessionDep
+) -> PlanDifference:
+    """This plan and another, of the same job or not: seconds, bytes, price, placement, spec."""
+    before, after = (plan_records.made_plan(session, each) for each in (plan_id, other))
+    return plan_difference(before, after)
 
 
 @router.post(
