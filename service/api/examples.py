@@ -213,3 +213,9 @@ KEY_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"owner": "wall", "scopes": ["read"]},
     },
 }
+DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "labelled": {
+        "summary": "A label more, one less, and a note",
+        "value": {"labels": {"team": "math", "draft": None}, "notes": "for the paper"},
+    }
+}

@@ -15,6 +15,7 @@ from automap.service.api.error_responses import MEDIA_TYPE
 from automap.service.api.scopes import scope_of
 from automap.service.schemas.access import NewApiKey, Scope
 from automap.service.schemas.catalogue import NewCluster
+from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
 from automap.service.schemas.problems import Problem
@@ -41,6 +42,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewProfile,
     MeasureRequest,
     NewApiKey,
+    DescriptionPatch,
     Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
@@ -59,6 +61,10 @@ TAGS = [
     {"name": "schemas", "description": "JSON Schemas of what users write"},
     {"name": "health", "description": "For probes and for Prometheus"},
 ]
+CSV_TOO: dict[str, Any] = {
+    "description": "A page; or, as CSV, all rows",
+    "content": {"text/csv": {"schema": {"type": "string"}}},
+}
 _HEADERS = {
     "Location": "Where the new resource is",
     "Retry-After": "Seconds after which to ask again",

@@ -219,6 +219,27 @@ def audit(given: access.AuditArguments) -> None:
     run_audit(given)
 
 
+def diff(given: runs.DiffArguments) -> None:
+    """Put two plans beside each other: seconds, bytes, price, placement, and their jobs."""
+    from automap.service.cli.study.diff import run_diff
+
+    run_diff(given)
+
+
+def label(given: runs.LabelArguments) -> None:
+    """Rename a plan or job on a service, label it, note something of it."""
+    from automap.service.cli.run.label import run_label
+
+    run_label(given)
+
+
+def costs(given: runs.CostsArguments) -> None:
+    """Sum up GPU hours and price of the runs of a service, by day, owner, model, plan or label."""
+    from automap.service.cli.run.costs import run_costs
+
+    run_costs(given)
+
+
 def models(given: plans.ListingArguments) -> None:
     """List the model architectures that a spec can name."""
     from automap.service.cli.listings import list_models
@@ -292,6 +313,9 @@ COMMANDS = (
     submit,
     jobs,
     history,
+    diff,
+    label,
+    costs,
     serve,
     worker,
     keys,

@@ -60,7 +60,7 @@ Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(
 ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-Cursor = Annotated[str, Field(min_length=1, max_length=200, description="next_cursor of a page")]
+Cursor = Annotated[str, Field(min_length=1, max_length=800, description="next_cursor of a page")]
 
 
 class PageQuery(ApiModel):

@@ -14,19 +14,22 @@ from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
-from automap.service.storage import history, job_records
+from automap.service.storage import descriptions, history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import page_of
-from automap.service.storage.stored_documents import as_stored, stored_problem
-from automap.service.storage.tables import PlanModelRow, PlanRow
+from automap.service.storage.stored_documents import as_stored, required, stored_problem
+from automap.service.storage.tables import PlanModelRow, PlanRow, PlanTextRow
 
 
-def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
+def new_plan_row(spec: JobSpec, *, cluster_name: str | None, owner: str = "local") -> PlanRow:
     """The row of a job whose spec names no stored cluster any more."""
-    return PlanRow(
+    row = PlanRow(
         id=uuid4(),
         created_at=utc_now(),
+        name=spec.name,
+        owner=owner,
+        labels={},
         spec_name=spec.name,
         algorithm=spec.algorithm,
         cluster_name=cluster_name,
@@ -39,6 +42,8 @@ def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
             if isinstance(model.architecture, str)
         ],
     )
+    row.text = PlanTextRow(text=descriptions.text_of_plan(row))
+    return row
 
 
 def canonical_model(name: str) -> str:
@@ -89,6 +94,7 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
             for column in (PlanRow.spec, PlanRow.plan, PlanRow.problem)
         ),
     )
+    statement = descriptions.found_by(statement, PlanRow, query)
     if query.status is not None:
         statement = statement.where(PlanRow.status == query.status)
     if query.algorithm is not None:
@@ -102,7 +108,7 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
         statement = statement.where(PlanRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
-    rows, next_cursor = page_of(session, statement, PlanRow, query)
+    rows, next_cursor = page_of(session, statement, PlanRow, query, sort=query.sort)
     runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
     return Page(
         items=[_summary(row, _models(row), runs.get(row.id)) for row in rows],
@@ -118,6 +124,28 @@ def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = 
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
     )
+
+
+def made_plan(session: Session, plan_id: UUID) -> Plan:
+    """The plan of a record.
+
+    Raises:
+        NotFoundError: there is no such record.
+        ConflictError: it has no plan (yet).
+        OlderVersionError: an earlier version has stored it, and this one reads it no more.
+    """
+    row = session.get(PlanRow, plan_id)
+    if row is None:
+        raise NotFoundError("plan", plan_id)
+    if row.plan is None:
+        raise ConflictError(f"Plan {plan_id} is {row.status}: there is nothing to compare")
+    return required(Plan, row.plan, plan_id=plan_id)
+
+
+def plan_summary(session: Session, plan_id: UUID) -> PlanSummary:
+    """A stored plan, without its documents."""
+    row = session.get_one(PlanRow, plan_id, options=[selectinload(PlanRow.models)])
+    return _summary(row, _models(row), history.runs_of(session, [row.id]).get(row.id))
 
 
 def record_head(

@@ -14,7 +14,17 @@ from automap.service.storage.database import Base, UtcDateTime, utc_now
 Document = JSON(none_as_null=True)
 
 
-class PlanRow(Base):
+class Described:
+    """The columns of what people say of plans and jobs."""
+
+    name: Mapped[str] = mapped_column(String(200), default="", server_default="")
+    owner: Mapped[str] = mapped_column(String(64), default="local", server_default="local")
+    """Who posted it."""
+    labels: Mapped[dict[str, str]] = mapped_column(Document, default=dict, server_default="{}")
+    notes: Mapped[str | None] = mapped_column(Text)
+
+
+class PlanRow(Described, Base):
     """A plan, or the job that will make it: this table is also the queue."""
 
     __tablename__ = "plans"
@@ -31,6 +41,11 @@ class PlanRow(Base):
         ),
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
+        Index(None, "owner", "created_at", "id"),
+        Index(None, "name", "id"),
+        Index(None, "iteration_seconds", "id"),
+        Index(None, "price_per_iteration", "id"),
+        Index(None, "gpus_used", "id"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
@@ -68,6 +83,7 @@ class PlanRow(Base):
     models: Mapped[list["PlanModelRow"]] = relationship(
         lazy="raise", cascade="all, delete-orphan", passive_deletes=True
     )
+    text: Mapped["PlanTextRow"] = relationship(cascade="all, delete-orphan", passive_deletes=True)
 
 
 class PlanModelRow(Base):
@@ -80,6 +96,17 @@ class PlanModelRow(Base):
     )
     role: Mapped[str] = mapped_column(String(64), primary_key=True)
     architecture: Mapped[str] = mapped_column(String(200), index=True)
+
+
+class PlanTextRow(Base):
+    """What a plan is found by: its text in lower case, apart from the long documents."""
+
+    __tablename__ = "plan_texts"
+
+    plan_id: Mapped[UUID] = mapped_column(
+        ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True
+    )
+    text: Mapped[str] = mapped_column(Text)
 
 
 class ClusterRow(Base):
@@ -128,7 +155,7 @@ class ProfileRow(Base):
     """The job that measured it; none: a client brought it."""
 
 
-class JobRow(Base):
+class JobRow(Described, Base):
     """A run of a plan, or a measurement of the cluster: also the queue of the workers."""
 
     __tablename__ = "jobs"
@@ -156,6 +183,8 @@ class JobRow(Base):
         CheckConstraint("(kind = 'run') = (plan_id IS NOT NULL)", name="plan"),
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
+        Index(None, "owner", "created_at", "id"),
+        Index(None, "name", "id"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
@@ -194,7 +223,24 @@ class JobRow(Base):
     origin: Mapped[dict[str, str] | None] = mapped_column(Document)
     """What is carried from the request that made it."""
 
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Those with more are run first."""
+    retry_of: Mapped[UUID | None]
+    """The job that it repeats, which may be deleted."""
+
     plan: Mapped[PlanRow | None] = relationship(lazy="raise")
+    text: Mapped["JobTextRow"] = relationship(cascade="all, delete-orphan", passive_deletes=True)
+
+
+class JobTextRow(Base):
+    """What a job is found by, as a plan by its own."""
+
+    __tablename__ = "job_texts"
+
+    job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    text: Mapped[str] = mapped_column(Text)
 
 
 class JobEventRow(Base):

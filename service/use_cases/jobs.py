@@ -3,22 +3,22 @@
 from uuid import UUID
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from automap.executor.folders import RunFolders
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
-from automap.service.errors.domain import ConflictError, InvalidInputError
+from automap.service.errors.domain import ConflictError, InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import plan_errors, settings_errors, spec_errors
 from automap.service.schemas.base import Body
-from automap.service.schemas.jobs import JobRecord, JobRequest
+from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.stored_documents import required
-from automap.service.storage.tables import PlanRow
+from automap.service.storage.tables import JobRow, PlanRow
 from automap.service.use_cases.folders import allowed_folders, folder_errors
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
@@ -52,10 +52,18 @@ def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobR
         _check_settings(request, spec, body.data, folders)
     with service.database.transaction() as session:
         if spec is not None:
-            plan = _queued_plan(session, request, spec)
+            plan = _queued_plan(session, request, spec, owner=service.caller.owner)
         else:
             plan = _stored_plan(session, request, body.data, folders)
-        row = job_records.new_job_row(plan, request.settings)
+        row = job_records.new_job_row(
+            plan,
+            request.settings,
+            name=request.name,
+            owner=service.caller.owner,
+            labels=request.labels,
+            notes=request.notes,
+            priority=request.priority,
+        )
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
@@ -109,10 +117,10 @@ def _check_settings(
         raise InvalidInputError(mistakes)
 
 
-def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
+def _queued_plan(session: Session, request: JobRequest, spec: JobSpec, *, owner: str) -> PlanRow:
     assert request.spec is not None
     named = request.spec.cluster if isinstance(request.spec.cluster, str) else None
-    row = plan_records.new_plan_row(spec, cluster_name=named)
+    row = plan_records.new_plan_row(spec, cluster_name=named, owner=owner)
     plan_queue.enqueue(session, row)
     return row
 
@@ -144,6 +152,29 @@ def _stored_plan(
         )
         raise InvalidInputError([error])
     return row
+
+
+def retry_job(session: Session, job_id: UUID, *, owner: str) -> JobRecord:
+    """A new job like one that is over, queued.
+
+    Raises:
+        NotFoundError: there is none.
+        ConflictError: it is not over, it measures profiles, or its plan is gone.
+    """
+    row = session.scalars(
+        select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
+    ).one_or_none()
+    if row is None:
+        raise NotFoundError("job", job_id)
+    if row.status in UNFINISHED:
+        raise ConflictError(f"Job {job_id} is {row.status}: it can be run again when it is over")
+    if row.plan is None:
+        raise ConflictError(f"Job {job_id} measures the cluster: start another measurement")
+    if row.plan.plan is None:
+        raise ConflictError(f"Plan {row.plan.id} is {row.plan.status}: there is nothing to run")
+    again = job_records.repeated(row, owner=owner)
+    job_queue.enqueue(session, again)
+    return _as_run(job_records.job_record(again))
 
 
 def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:

@@ -43,7 +43,7 @@ def post_plan(
 def _make(service: ServiceParts, body: Body[JobSpec], answer: Answer, respond_async: bool) -> UUID:
     spec = resolve_spec(service, body.content)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
-    row = plan_records.new_plan_row(spec, cluster_name=named)
+    row = plan_records.new_plan_row(spec, cluster_name=named, owner=service.caller.owner)
     with context.bound(plan_id=row.id):
         plan = None if respond_async else _plan_now(service, spec, answer)
     with service.database.transaction() as session:

@@ -1,12 +1,15 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
+from automap.planner.plan import PlanDifference, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.conditional import KnownHeader, unless_known
+from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
     DatabaseDep,
     KeyDep,
@@ -17,6 +20,7 @@ from automap.service.api.dependencies import (
 )
 from automap.service.api.examples import (
     COMPARE_EXAMPLES,
+    DESCRIPTION_EXAMPLES,
     EXPLAIN_EXAMPLES,
     FRONT_EXAMPLES,
     REPLAN_EXAMPLES,
@@ -24,8 +28,9 @@ from automap.service.api.examples import (
     SPEC_EXAMPLES,
     WHAT_IF_EXAMPLES,
 )
-from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
+from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.schemas.studies import (
@@ -37,7 +42,7 @@ from automap.service.schemas.studies import (
     WhatIfRecord,
     WhatIfRequest,
 )
-from automap.service.storage import history, plan_documents, plan_records
+from automap.service.storage import descriptions, history, plan_documents, plan_records
 from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -54,6 +59,9 @@ FrontBody = Annotated[Body[FrontRequest], Depends(body_of(FrontRequest, what="Th
 WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what="The request"))]
 ExplainBody = Annotated[
     Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options", optional=True))
+]
+DescriptionBody = Annotated[
+    Body[DescriptionPatch], Depends(body_of(DescriptionPatch, what="The description"))
 ]
 ReplanBody = Annotated[
     Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
@@ -105,11 +113,22 @@ def create_plan(
 @router.get(
     "",
     summary="List plans",
-    responses=problem_responses(422, 503),
+    response_model=Page[PlanSummary],
+    responses={200: CSV_TOO, **problem_responses(422, 503)},
 )
-def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) -> Page[PlanSummary]:
-    """Stored plans and jobs, newest first, page by page, without their documents."""
-    return plan_records.list_plans(session, query)
+def list_plans(
+    query: Annotated[PlanQuery, Query()], request: Request, database: DatabaseDep
+) -> Response | Page[PlanSummary]:
+    """Stored plans, newest first, page by page, without their documents; or all as CSV."""
+    if not wants_csv(request, query):
+        with database.reading() as session:
+            return plan_records.list_plans(session, query)
+
+    def page(session: Session, cursor: str | None, limit: int) -> Page[PlanSummary]:
+        asked = query.model_copy(update={"cursor": cursor, "limit": limit})
+        return plan_records.list_plans(session, asked)
+
+    return csv_response(database, list(PlanSummary.model_fields), page, file="plans.csv")
 
 
 @router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
@@ -144,6 +163,19 @@ def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = 
 def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     """Predicted against actual of every call, run by run and over time within each run."""
     return history.history_of_plan(session, plan_id)
+
+
+@router.patch(
+    "/{plan_id}",
+    summary="Describe a plan",
+    responses=problem_responses(400, 404, 413, 415, 422, 503),
+    openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
+)
+def describe_plan(plan_id: UUID, body: DescriptionBody, session: SessionDep) -> PlanSummary:
+    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396)."""
+    descriptions.describe_plan(session, plan_id, body.content)
+    session.flush()
+    return plan_records.plan_summary(session, plan_id)
 
 
 @router.delete(
@@ -246,6 +278,19 @@ def export_plan(plan_id: UUID, target: ExportTarget, service: ServiceDep) -> Lau
     A plan that the framework cannot be told is answered 422 with every reason.
     """
     return studies.export(service, _stored(service, plan_id), target)
+
+
+@router.get(
+    "/{plan_id}/diff",
+    summary="Compare two stored plans",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def diff_plans(
+    plan_id: UUID, other: Annotated[UUID, Query(alias="with")], session: ReadSessionDep
+) -> PlanDifference:
+    """This plan and another, of the same job or not: seconds, bytes, price, placement, spec."""
+    before, after = (plan_records.made_plan(session, each) for each in (plan_id, other))
+    return plan_difference(before, after)
 
 
 @router.post(

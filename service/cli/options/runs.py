@@ -56,7 +56,48 @@ class JobsArguments:
     follow: FollowOption = False
     logs: bool = flag("Show the end of its output.")
     cancel: bool = flag("Cancel it.")
+    retry: bool = flag("Queue it again, as it was, now that it is over.")
+    find: str | None = option(
+        "List those with this text in name, labels, notes, owner, algorithm or models.",
+        metavar="TEXT",
+    )
+    label: list[str] | None = option("List those with this label.", metavar="KEY[:VALUE]")
+    owner: str | None = option("List those of this owner.", metavar="NAME")
     json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class CostsArguments:
+    account: Account
+    by: str = option(
+        "day (UTC), owner, model (the actor's), plan, or label:KEY.", metavar="GROUP", default="day"
+    )
+    after: str | None = option("Time from then on, for example 2026-01-31T00:00Z.", metavar="TIME")
+    before: str | None = option("Time until then.", metavar="TIME")
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class DiffArguments:
+    before: Annotated[
+        str, typer.Argument(metavar="PLAN", help="A plan's file, or with --server its id.")
+    ]
+    after: Annotated[str, typer.Argument(metavar="PLAN", help="The other plan, likewise.")]
+    server: str | None = option("A running service that has them.", metavar="URL")
+    api_key: KeyOption = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class LabelArguments:
+    account: Account
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of a stored plan or job.")]
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE|KEY-]...", help="Put on a label, or take it off."),
+    ] = None
+    name: str | None = option("Another name; '': the spec's.", metavar="TEXT")
+    notes: str | None = option("What to remember of it; '': nothing.", metavar="TEXT")
 
 
 @dataclass(frozen=True)

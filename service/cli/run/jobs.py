@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from urllib.parse import urlencode
 from uuid import UUID
 
 import httpx
@@ -61,7 +62,7 @@ def run_jobs(given: JobsArguments) -> None:
     """List the latest jobs, or show, follow or cancel one, or print its output."""
     service = Service(given.account.server, given.account.api_key)
     if given.job_id is None:
-        _list_jobs(service, as_json=given.json)
+        _list_jobs(service, given)
     else:
         _one_job(service, given.job_id, given)
 
@@ -79,10 +80,13 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
         out.print(Text(f"Queued as {service.url(f'jobs/{record.id}')}"), soft_wrap=True)
 
 
-def _list_jobs(service: Service, *, as_json: bool) -> None:
+def _list_jobs(service: Service, given: JobsArguments) -> None:
     """The latest jobs, a row each."""
-    response = service.ask("GET", "jobs")
-    if as_json:
+    asked = [("q", given.find), ("owner", given.owner)]
+    asked += [("label", label) for label in given.label or ()]
+    query = urlencode([(name, value) for name, value in asked if value is not None])
+    response = service.ask("GET", f"jobs?{query}" if query else "jobs")
+    if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service.server)
@@ -112,7 +116,7 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
         yield f"{job.seconds:.0f}/{job.budget_seconds:.0f} s"
         return
     predicted, measured = job.predicted_iteration_seconds, job.measured_iteration_seconds
-    yield Text(formats.printable(job.spec_name))
+    yield Text(formats.printable(job.name or job.spec_name))
     if wide:
         yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
     yield f"{job.iteration}/{job.iterations}"
@@ -128,7 +132,9 @@ def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:
     if given.logs and not given.cancel:
         console.write_json(formats.printable(service.ask("GET", f"{path}/logs").text))
         return
-    method, suffix = ("POST", "/cancel") if given.cancel else ("GET", "")
+    method, suffix = "GET", ""
+    if given.cancel or given.retry:
+        method, suffix = "POST", "/cancel" if given.cancel else "/retry"
     response = service.ask(method, path + suffix)
     record = _record(response, service.server)
     if given.follow and not given.cancel:

@@ -18,7 +18,7 @@ from automap.service.queues import plan_queue
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.stored_documents import readable
-from automap.service.storage.tables import JobRow, PlanRow
+from automap.service.storage.tables import JobRow, PlanRow, PlanTextRow
 from tests.service.support.requests import finished, problem
 from tests.service.support.samples import Json, small_spec
 from tests.service.support.workers import run_settings
@@ -49,6 +49,7 @@ def store(database: Database, plan: Json) -> UUID:
             spec=plan["spec"],
             plan=plan,
             attempts=1,
+            text=PlanTextRow(text=""),
         )
         session.add(row)
         session.flush()
