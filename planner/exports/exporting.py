@@ -6,9 +6,9 @@ from dataclasses import replace
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.verl.refusals import refusals
+from automap.planner.exports.refusals import refusals
 from automap.planner.exports.verl.settings import launch_of
-from automap.planner.exports.verl.subject import subject_of
+from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks.description import Framework, framework
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve

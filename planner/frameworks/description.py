@@ -12,6 +12,8 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
+TYPES = ("flag", "whole", "number", "word", "text")
+"""Of values: a flag is written without one where it is true, and not at all where it is false."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
 
@@ -35,6 +37,18 @@ class Setting:
     """Role → what it does where the key is left out, for roles that `default` says in words."""
     follows: dict[str, str] = field(default_factory=dict)
     """Role → key whose value the role's own takes where it is left out."""
+    type: str = ""
+    """One of TYPES; empty: values are written as they are."""
+    group: str = ""
+    """Group of the launch's settings that it is written in, where these are in groups."""
+
+    def key(self, role: str = JOB) -> str:
+        """The key for a role; one of the whole job holds for every role."""
+        return self.keys[role] if role in self.keys else self.keys[JOB]
+
+    def is_of(self, role: str) -> bool:
+        """Whether it says something of a role."""
+        return role in self.keys or JOB in self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,16 @@ class Framework:
     """Versions that it is released with, in words."""
     settings: tuple[Setting, ...]
     limits: tuple[Limit, ...]
+    algorithms: dict[str, str] = field(default_factory=dict)
+    """Algorithm that it has → what it calls the estimate of advantages."""
+    rollout_engines: tuple[str, ...] = ("vllm", "sglang")
+    """Software that generates, of which it is told the bytes of the cache or their share."""
+    engine_names: dict[str, str] = field(default_factory=dict)
+    """What it calls a kind of training engine → what copies call it."""
+    engine_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kind of training engine → what keys of it alone have in their names."""
+    even_over_gpus: tuple[str, ...] = ()
+    """Kinds of training engines for which the GPUs of a role divide the sequences of a batch."""
     without_effect: dict[str, str] = field(default_factory=dict)
     """Key that is accepted and ignored → what is read in its place."""
     renamed: dict[str, str] = field(default_factory=dict)
@@ -91,11 +115,18 @@ class Framework:
         found = [
             each
             for each in self.settings
-            if each.decision == decision and role in each.keys and each.engine in (None, engine)
+            if each.decision == decision and each.is_of(role) and each.engine in (None, engine)
         ]
         if len(found) != 1:
             raise KeyError(f"{self.target}: {len(found)} settings of {decision} for {role}")
         return found[0]
+
+    def knows(self, decision: str, *, role: str = JOB, engine: str | None = None) -> bool:
+        """Whether it can be told a decision about a role at all."""
+        return any(
+            each.decision == decision and each.is_of(role) and each.engine in (None, engine)
+            for each in self.settings
+        )
 
     def limit(self, name: str) -> Limit:
         """The limit of that name.
@@ -142,6 +173,10 @@ def _read(target: str) -> Framework:
     document: dict[str, Any] = tomllib.loads(_documents()[target].read_text(encoding="utf-8"))
     settings = tuple(Setting(**each) for each in document.pop("settings"))
     limits = tuple(Limit(**each) for each in document.pop("limits"))
-    for name in ("assumptions", "other_keys"):
+    for name in ("assumptions", "other_keys", "even_over_gpus"):
         document[name] = tuple(document.get(name, ()))
+    if "rollout_engines" in document:
+        document["rollout_engines"] = tuple(document["rollout_engines"])
+    marks = document.get("engine_keys", {})
+    document["engine_keys"] = {name: tuple(found) for name, found in marks.items()}
     return Framework(**document, settings=settings, limits=limits)

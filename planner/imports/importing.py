@@ -16,12 +16,12 @@ from automap.planner.imports.launch import (
     LineChange,
     Rewritten,
 )
-from automap.planner.imports.verl.hazards import hazards_of
-from automap.planner.imports.verl.hazards import token_budgets as budgets_of
+from automap.planner.imports.hazards import hazards_of
+from automap.planner.imports.hazards import token_budgets as budgets_of
 from automap.planner.imports.verl.reading import read as read_verl
 from automap.planner.imports.verl.reading import started
-from automap.planner.imports.verl.rewriting import lines_to, obsolete
-from automap.planner.imports.verl.writing import rewritten
+from automap.planner.imports.rewriting import lines_to, obsolete
+from automap.planner.imports.writing import rewritten
 from automap.planner.plan.types import Plan
 
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.verl.subject import Subject
+from automap.planner.exports.subject import Subject
 
 FILL_IN = "FILL_IN"
 """What a placeholder is until it is given."""

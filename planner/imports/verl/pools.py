@@ -5,7 +5,7 @@ from typing import Any
 
 from automap.planner import catalogue
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 
 MAX_GPUS = 10**6
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, Reason, SpecError
-from automap.planner.exports.verl.lines import hydra_quoted
+from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
+from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, Remark, Whereabouts
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter
@@ -20,19 +21,17 @@ from automap.planner.imports.verl.entries import (
     in_trainers_words,
     read_names,
 )
-from automap.planner.imports.verl.keys import ENGINES, classify, renamed, values_of
+from automap.planner.imports.keys import classify, renamed, values_of
 from automap.planner.imports.verl.overrides import (
     OWN_CONFIGS,
-    Given,
-    Overrides,
     entry_of,
     jobs_of,
     of_command,
     of_configs,
 )
-from automap.planner.imports.verl.placing import placement_of
+from automap.planner.imports.placing import placement_of
 from automap.planner.imports.verl.pools import node_of, pools_of
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 from automap.planner.imports.verl.workload import spec_of
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
@@ -119,9 +118,10 @@ def _resolved(settings: Settings, spec: JobSpec) -> Job:
 
 def _engine(settings: Settings) -> str:
     named = settings.text("engine")
-    if named in ENGINES:
-        return ENGINES[named]
-    settings.refuse(f"{settings.where('engine')} is {named[:40]!r}", f"known: {', '.join(ENGINES)}")
+    names = settings.framework.engine_names
+    if named in names:
+        return names[named]
+    settings.refuse(f"{settings.where('engine')} is {named[:40]!r}", f"known: {', '.join(names)}")
     return "fsdp"
 
 

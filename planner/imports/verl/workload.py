@@ -6,16 +6,14 @@ from pydantic import ValidationError
 
 from automap.planner import catalogue
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.verl.entries import generated
 from automap.planner.imports.verl.pools import Pools
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 from automap.planner.spec import JobSpec, LengthSpec
 
-ALGORITHMS = {advantage: name for name, advantage in ADVANTAGES.items() if name != "dapo"}
-"""What verl calls an estimate of advantages → the algorithm."""
 PRICED_AS = {
     "rloo_vectorized": "rloo",
     "grpo_vectorized": "grpo",
@@ -34,12 +32,15 @@ MAX_STALENESS = 16
 def algorithm_of(settings: Settings) -> str:
     """The algorithm of a launch."""
     advantage = settings.text("advantage")
+    algorithms = {
+        theirs: ours for ours, theirs in settings.framework.algorithms.items() if ours != "dapo"
+    }
     if advantage in PRICED_AS:
         told = f"{advantage} makes the calls of {PRICED_AS[advantage]}, and is priced as it"
         settings.note("assumed", told, settings.given("advantage"))
-    name = ALGORITHMS.get(advantage) or PRICED_AS.get(advantage)
+    name = algorithms.get(advantage) or PRICED_AS.get(advantage)
     if name is None:
-        known = ", ".join([*ALGORITHMS, *PRICED_AS])
+        known = ", ".join([*algorithms, *PRICED_AS])
         settings.refuse(f"{settings.where('advantage')} is {advantage[:60]!r}", f"known: {known}")
         name = "grpo"
     dynamic = settings.flag("dynamic_sampling")

@@ -3,13 +3,12 @@
 import itertools
 from collections.abc import Iterator
 
-from automap.planner.errors import Reason
-from automap.planner.exports.verl.reasons import reason
-from automap.planner.exports.verl.subject import Subject, overlap, same_range
+from automap.planner.exports.reasons import Broken
+from automap.planner.exports.subject import Subject, overlap, same_range
 from automap.planner.plan.types import CopyPlan
 
 
-def range_refusals(subject: Subject) -> Iterator[Reason]:
+def range_refusals(subject: Subject) -> Iterator[Broken]:
     """Why verl cannot give the roles their GPUs: pools, nodes, and who shares them."""
     yield from _sharing(subject)
     yield from _hardware(subject)
@@ -17,29 +16,29 @@ def range_refusals(subject: Subject) -> Iterator[Reason]:
     yield from _reward(subject)
 
 
-def _sharing(subject: Subject) -> Iterator[Reason]:
+def _sharing(subject: Subject) -> Iterator[Broken]:
     actor = subject.actor
     for copy in subject.trainers:
         if not same_range(copy, actor):
             found = f"GPUs {_gpus(copy)}, the actor {_gpus(actor)}"
-            yield reason(subject, "one_range", copy.role, found)
+            yield Broken("one_range", copy.role, found)
     for copy in subject.shadows:
         shared = next((each for each in subject.trainers if overlap(each, copy)), None)
         if shared is not None:
             found = f"it generates on GPUs {_gpus(copy)}, {shared.role} has {_gpus(shared)}"
-            yield reason(subject, "overlap", copy.role, found)
+            yield Broken("overlap", copy.role, found)
 
 
-def _hardware(subject: Subject) -> Iterator[Reason]:
+def _hardware(subject: Subject) -> Iterator[Broken]:
     pools = {copy.pool: subject.pool(copy) for copy in subject.plan.copies}
     for one, other in itertools.pairwise(pools.values()):
         if (one.gpu.name, one.gpus_per_node) != (other.gpu.name, other.gpus_per_node):
             kinds = [f"{each.gpus_per_node} {each.gpu.name} a node" for each in (one, other)]
             found = f"{one.name} has {kinds[0]}, {other.name} {kinds[1]}"
-            yield reason(subject, "one_gpu_type", "cluster", found)
+            yield Broken("one_gpu_type", "cluster", found)
 
 
-def _nodes(subject: Subject) -> Iterator[Reason]:
+def _nodes(subject: Subject) -> Iterator[Broken]:
     copies = subject.plan.copies
     if len(subject.nodes(copies)) == 1:
         return
@@ -47,10 +46,10 @@ def _nodes(subject: Subject) -> Iterator[Reason]:
         each = subject.pool(copy).gpus_per_node
         if copy.first_gpu % each or copy.num_gpus % each:
             found = f"GPUs {_gpus(copy)} of {copy.pool}, nodes of {each}"
-            yield reason(subject, "whole_nodes", copy.id, found)
+            yield Broken("whole_nodes", copy.id, found)
 
 
-def _reward(subject: Subject) -> Iterator[Reason]:
+def _reward(subject: Subject) -> Iterator[Broken]:
     reward = subject.reward
     if reward is None:
         return
@@ -60,12 +59,12 @@ def _reward(subject: Subject) -> Iterator[Reason]:
         or layout.sharding != "none"
     ):
         found = f"{layout.in_short()}, sharding {layout.sharding}"
-        yield reason(subject, "reward_layout", "reward", found)
+        yield Broken("reward_layout", "reward", found)
     together = same_range(reward, subject.actor)
     others = [each for each in subject.plan.copies if each is not reward and overlap(each, reward)]
     if (others and not together) or (together and subject.apart):
         ids = ", ".join(each.id for each in others)
-        yield reason(subject, "reward_apart", "reward", f"GPUs {_gpus(reward)}, shared with {ids}")
+        yield Broken("reward_apart", "reward", f"GPUs {_gpus(reward)}, shared with {ids}")
 
 
 def _gpus(copy: CopyPlan) -> str:

@@ -1,12 +1,11 @@
-"""Which lines of a verl launch to change, so that it says what an export would."""
+"""Which lines of a launch to change, so that it says what an export would."""
 
 from collections.abc import Mapping, Sequence
 
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.frameworks.description import JOB, Framework
+from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Imported, LineChange
-from automap.planner.imports.verl.keys import ENGINES, OF_ENGINE
-from automap.planner.imports.verl.values import Value, read_value
+from automap.planner.imports.values import Value, read_value
 
 
 def lines_to(
@@ -42,19 +41,21 @@ def lines_to(
 def obsolete(
     imported: Imported, wanted: Sequence[LaunchSetting], framework: Framework
 ) -> list[str]:
-    """Keys of the launch that verl lacks once its engine is the other one."""
-    key = framework.setting("engine").keys[JOB].lstrip("+")
+    """Keys of the launch that the framework lacks once its engine is the other one."""
+    if not framework.engine_names:
+        return []
+    key = framework.setting("engine").key().lstrip("+")
     engine = next((each.value for each in wanted if each.key.lstrip("+") == key), None)
     before = imported.values.get(key)
     if engine is None or before == engine:
         return []
-    old = ENGINES[str(before)]
+    old = framework.engine_names[str(before)]
     return [each.key for each in imported.settings if _of_one(each.key, old, framework)]
 
 
 def _of_one(key: str, engine: str, framework: Framework) -> bool:
     """Whether a key is one that only this kind of engine has."""
-    if any(mark in key for mark in OF_ENGINE[engine]):
+    if any(mark in key for mark in framework.engine_keys[engine]):
         return True
     engines = {
         setting.engine
@@ -72,7 +73,7 @@ def _reads(
     imported: Imported,
     follows: Mapping[str, str],
 ) -> Value:
-    """What verl reads for a key once the lines are changed."""
+    """What the framework reads for a key once the lines are changed."""
     if name in changed:
         return read_value(changed[name].after)
     if name in follows and all(each.key != name for each in imported.settings):

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.plan.types import Parallelism
 
@@ -18,7 +18,7 @@ SIZES = (
 )
 ON_HOST = "a reference under FSDP is on the host whatever it says"
 BUILT_FIRST = ("critic", "reference", "actor")
-"""Roles in the order in which verl builds their engines: the first one's sizes are everybody's."""
+"""Roles in the order in which the framework builds their engines: the first one's sizes are everybody's."""
 
 
 def training_layout(settings: Settings, job: Job, role: str, num_gpus: int) -> Parallelism:

@@ -1,11 +1,11 @@
-"""What verl computes at once: numbers of sequences, or of tokens where those do not divide."""
+"""What a framework computes at once: numbers of sequences, or of tokens where those do not divide."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from automap.planner.cost.batches import peak_tokens, sequence_lengths
-from automap.planner.exports.verl.subject import Subject
+from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CallPlan, CopyPlan
 
 
@@ -42,7 +42,7 @@ def micro_batches(subject: Subject, copy: CopyPlan) -> Batches:
 def _divide(
     subject: Subject, copy: CopyPlan, train: CallPlan | None, forward: CallPlan | None
 ) -> bool:
-    """Whether verl can cut each rank's share into micro-batches of so many sequences."""
+    """Whether it can cut each rank's share into micro-batches of so many sequences."""
     workload, layout = subject.job.spec.workload, copy.layout
     ranks = layout.data_parallel_size
     mini = mini_batch_sequences(subject)
@@ -57,8 +57,8 @@ def _divide(
     size = ranks * (train.micro_batch_size or 1)
     if mini % size:
         return False
-    if subject.engine == "fsdp":
-        # verl asks this of the whole batch, though ranks that share a sequence need it not.
+    if subject.engine in subject.framework.even_over_gpus:
+        # It asks this of the whole batch, though ranks that share a sequence need it not.
         return workload.num_sequences % copy.num_gpus == 0
     return mini // size % rounds == 0
 

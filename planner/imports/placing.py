@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from automap.planner.imports.verl.cache import cache_bytes, usable
-from automap.planner.imports.verl.layouts import (
+from automap.planner.imports.cache import cache_bytes, usable
+from automap.planner.imports.layouts import (
     engine_layout,
     offload_of,
     one_process,
     recompute_of,
     training_layout,
 )
-from automap.planner.imports.verl.micro_batches import (
+from automap.planner.imports.micro_batches import (
     micro_batch_of,
     note_budgets,
     note_stated,
 )
 from automap.planner.imports.verl.pools import Pools, Range
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
 

@@ -7,14 +7,10 @@ from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import ImportedSetting
-from automap.planner.imports.verl.overrides import Given, Overrides
-from automap.planner.imports.verl.settings import Settings
-from automap.planner.imports.verl.values import Value
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.settings import Settings
+from automap.planner.imports.values import Value
 
-ENGINES = {"dp": "fsdp", "megatron": "megatron"}
-"""What verl calls a kind of engine → what copies call it."""
-OF_ENGINE = {"megatron": (".megatron.",), "fsdp": (".fsdp_config.", ".fsdp.")}
-"""Kind of engine → what keys of it alone have in their names."""
 
 
 def renamed(overrides: Overrides, framework: Framework) -> None:
@@ -72,8 +68,8 @@ def _remark(settings: Settings, given: Given) -> None:
         told = f"{key} has no effect; what counts is {framework.without_effect[key]}"
         settings.note("without effect", told, given)
         return
-    other = "fsdp" if settings.engine == "megatron" else "megatron"
-    if any(each in key for each in OF_ENGINE[other]):
+    others = [marks for name, marks in framework.engine_keys.items() if name != settings.engine]
+    if any(each in key for marks in others for each in marks):
         told = f"{key} is of the other engine; this launch has {settings.engine}"
         settings.note("without effect", told, given)
         return

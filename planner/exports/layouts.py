@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from automap.planner.errors import Reason
-from automap.planner.exports.verl.reasons import reason
-from automap.planner.exports.verl.subject import Subject
+from automap.planner.exports.reasons import Broken
+from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CallPlan, CopyPlan, Parallelism
 
 VIRTUAL = "virtual_pipeline_parallel_size"
@@ -17,12 +16,12 @@ SIZES = (
 )
 
 
-def layout_refusals(subject: Subject) -> Iterator[Reason]:
+def layout_refusals(subject: Subject) -> Iterator[Broken]:
     """Why verl cannot lay out the models of a plan as it does."""
     for copy in subject.trainers:
         if subject.engine_of(copy) != subject.engine:
             found = f"{subject.engine_of(copy)}, the actor {subject.engine}"
-            yield reason(subject, "one_engine", copy.role, found)
+            yield Broken("one_engine", copy.role, found)
         elif subject.engine == "megatron":
             yield from _megatron(subject, copy)
         else:
@@ -32,21 +31,21 @@ def layout_refusals(subject: Subject) -> Iterator[Reason]:
     yield from _generations(subject)
 
 
-def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Reason]:
+def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     layout, actor = copy.layout, subject.actor.layout
     # A reference is priced without virtual stages, which only training gains from; it has them.
     given = [size for size in SIZES if copy.role != "reference" or size != VIRTUAL]
     if any(getattr(layout, size) != getattr(actor, size) for size in given):
         found = f"{layout.in_short()}, the actor {actor.in_short()}"
-        yield reason(subject, "one_layout", copy.role, found)
+        yield Broken("one_layout", copy.role, found)
     trains = copy.role != "reference"
     known = ("none", "optimizer") if trains else ("none",)
     if layout.sharding not in known:
-        yield reason(subject, "megatron_sharding", copy.role, f"sharding {layout.sharding}")
+        yield Broken("megatron_sharding", copy.role, f"sharding {layout.sharding}")
     layers = stages_of(subject, copy)
     if layers is not None and len(set(layers[1:-1])) > 1:
         found = f"stages of {', '.join(map(str, layers))} layers"
-        yield reason(subject, "stages", copy.role, found)
+        yield Broken("stages", copy.role, found)
 
 
 def stages_of(subject: Subject, copy: CopyPlan) -> list[int] | None:
@@ -55,27 +54,27 @@ def stages_of(subject: Subject, copy: CopyPlan) -> list[int] | None:
     return copy.layers_per_stage or copy.layout.uneven_stages(num_layers)
 
 
-def _fsdp(subject: Subject, copy: CopyPlan) -> Iterator[Reason]:
+def _fsdp(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     layout = copy.layout
     if any(getattr(layout, size) > 1 for size in SIZES if size != "context_parallel_size"):
-        yield reason(subject, "fsdp_sizes", copy.role, layout.in_short())
+        yield Broken("fsdp_sizes", copy.role, layout.in_short())
     known = ("full",) if copy.role == "reference" else ("gradient", "full")
     if copy.num_gpus > 1 and layout.sharding not in known:
-        yield reason(subject, "fsdp_sharding", copy.role, f"sharding {layout.sharding}")
+        yield Broken("fsdp_sharding", copy.role, f"sharding {layout.sharding}")
     if copy.role == "reference" and copy.offload != "weights":
-        yield reason(subject, "fsdp_reference", copy.role, f"offload {copy.offload}")
+        yield Broken("fsdp_reference", copy.role, f"offload {copy.offload}")
     train = subject.call(copy.role, "train")
     if train is not None and train.recompute == "selective":
-        yield reason(subject, "fsdp_recompute", copy.role, "recompute selective")
+        yield Broken("fsdp_recompute", copy.role, "recompute selective")
 
 
-def _models(subject: Subject) -> Iterator[Reason]:
+def _models(subject: Subject) -> Iterator[Broken]:
     models = subject.job.models
     if "reference" in models and models["reference"].architecture != models["actor"].architecture:
-        yield reason(subject, "reference_model", "reference", "it is not the actor's architecture")
+        yield Broken("reference_model", "reference", "it is not the actor's architecture")
 
 
-def _tensor_groups(subject: Subject) -> Iterator[Reason]:
+def _tensor_groups(subject: Subject) -> Iterator[Broken]:
     sized = [(copy.id, copy, copy.layout) for copy in subject.plan.copies]
     copies = {copy.id: copy for copy in subject.plan.copies}
     for call in subject.generations:
@@ -86,29 +85,29 @@ def _tensor_groups(subject: Subject) -> Iterator[Reason]:
         each = subject.pool(copy).gpus_per_node if used is None else used.gpus_per_node
         if each % layout.tensor_parallel_size:
             found = f"tensor size {layout.tensor_parallel_size} on nodes of {each} GPUs"
-            yield reason(subject, "tensor_in_node", name, found)
+            yield Broken("tensor_in_node", name, found)
 
 
-def _generations(subject: Subject) -> Iterator[Reason]:
+def _generations(subject: Subject) -> Iterator[Broken]:
     first = subject.generations[0]
     for call in subject.generations:
         if _engine(call) != _engine(first):
-            yield reason(subject, "generate_alike", call.id, f"it differs from {first.id}")
+            yield Broken("generate_alike", call.id, f"it differs from {first.id}")
     layout = first.parallelism
     if layout is None:
         return
     if layout.pipeline_parallel_size > 1:
-        yield reason(subject, "engine_pipeline", first.id, layout.in_short())
+        yield Broken("engine_pipeline", first.id, layout.in_short())
     replicas = attention_replicas(layout)
     each = layout.tensor_parallel_size * replicas
     experts = layout.expert_parallel_size
     whole = replicas == 1 or each % subject.pool(subject.rollout).gpus_per_node == 0
     if experts not in (1, each) or not whole:
-        yield reason(subject, "engine_experts", first.id, layout.in_short())
+        yield Broken("engine_experts", first.id, layout.in_short())
     num_gpus = subject.rollout.num_gpus
     if num_gpus % each:
         found = f"engines of {each} GPUs on {num_gpus}"
-        yield reason(subject, "engines_divide", first.id, found)
+        yield Broken("engines_divide", first.id, found)
 
 
 def attention_replicas(layout: Parallelism) -> int:

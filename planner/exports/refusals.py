@@ -1,35 +1,31 @@
-"""Why verl cannot be told a plan: every reason, and what it could do instead."""
+"""Why a framework cannot be told a plan: every limit of it that the plan breaks."""
 
+import math
 from collections.abc import Iterator
 
 from automap.planner.cost.constants import HOST_SHARE
 from automap.planner.errors import Reason
-from automap.planner.exports.verl.batches import micro_batches, mini_batch_sequences
-from automap.planner.exports.verl.layouts import layout_refusals
-from automap.planner.exports.verl.ranges import range_refusals
-from automap.planner.exports.verl.reasons import reason
-from automap.planner.exports.verl.serving import longest_sequence, serving_bytes
-from automap.planner.exports.verl.subject import Subject, overlap
+from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.layouts import layout_refusals
+from automap.planner.exports.ranges import range_refusals
+from automap.planner.exports.reasons import Broken, reasons_of
+from automap.planner.exports.serving import longest_sequence, serving_bytes
+from automap.planner.exports.subject import Subject, overlap
 from automap.planner.plan.types import CallPlan
 from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
 from automap.planner.units import GIB
 
-ADVANTAGES = {
-    "ppo": "gae",
-    "grpo": "grpo",
-    "dapo": "grpo",
-    "rloo": "rloo",
-    "reinforce_plus_plus": "reinforce_plus_plus",
-    "remax": "remax",
-}
-"""Algorithm → what verl calls its estimate of advantages."""
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def refusals(subject: Subject) -> list[Reason]:
-    """All reasons why verl cannot run a plan; empty: it can."""
-    if subject.job.spec.algorithm not in ADVANTAGES:
-        return [reason(subject, "algorithm", "job", _algorithm(subject))]
+    """All reasons why the framework cannot run a plan; empty: it can."""
+    if subject.job.spec.algorithm not in subject.framework.algorithms:
+        return reasons_of(subject, [Broken("algorithm", "job", _algorithm(subject))])
+    return reasons_of(subject, _broken(subject))
+
+
+def _broken(subject: Subject) -> list[Broken]:
     return [
         *_job_refusals(subject),
         *_precision_refusals(subject),
@@ -45,66 +41,66 @@ def _algorithm(subject: Subject) -> str:
     return f"the algorithm is {spec.algorithm}" if spec.algorithm else "it has its own dataflow"
 
 
-def _job_refusals(subject: Subject) -> Iterator[Reason]:
+def _job_refusals(subject: Subject) -> Iterator[Broken]:
     spec = subject.job.spec
     field = unrunnable_field(spec)
     if field is not None:
-        yield reason(subject, "streams", "job", f"{field} is true")
+        yield Broken("streams", "job", f"{field} is true")
     for call in subject.plan.calls:
         if call.tail is not None or call.streamed_from:
-            yield reason(subject, "streams", call.id, "it has a tail, or begins early")
+            yield Broken("streams", call.id, "it has a tail, or begins early")
     if spec.workload.pretrain_loss:
-        yield reason(subject, "pretrain", "job", "workload.pretrain_loss is true")
+        yield Broken("pretrain", "job", "workload.pretrain_loss is true")
     if spec.search.staleness and not subject.apart:
         found = f"staleness is {spec.search.staleness}, and it generates on its own GPUs"
-        yield reason(subject, "staleness_together", "actor", found)
+        yield Broken("staleness_together", "actor", found)
     elif not spec.search.staleness and not spec.search.iteration_barrier:
-        yield reason(subject, "barrier", "job", "iteration_barrier is false, and staleness 0")
+        yield Broken("barrier", "job", "iteration_barrier is false, and staleness 0")
     if subject.apart and spec.workload.epochs > 1:
         found = f"epochs is {spec.workload.epochs}, and the actor generates apart"
-        yield reason(subject, "epochs_apart", "actor", found)
+        yield Broken("epochs_apart", "actor", found)
     positions = subject.job.models["actor"].architecture.max_position_embeddings
     if longest_sequence(subject) > positions:
         found = f"sequences of {longest_sequence(subject)} tokens, and {positions} positions"
-        yield reason(subject, "positions", "actor", found)
+        yield Broken("positions", "actor", found)
     if subject.apart and spec.algorithm == "remax":
-        yield reason(subject, "remax_apart", "actor", "it generates apart")
+        yield Broken("remax_apart", "actor", "it generates apart")
 
 
-def _precision_refusals(subject: Subject) -> Iterator[Reason]:
+def _precision_refusals(subject: Subject) -> Iterator[Broken]:
     workload = subject.job.spec.workload
     if workload.precision not in PRECISIONS:
-        yield reason(subject, "precision", "job", f"precision is {workload.precision}")
+        yield Broken("precision", "job", f"precision is {workload.precision}")
     if workload.training_precision not in (None, workload.precision):
         found = f"training_precision is {workload.training_precision}"
-        yield reason(subject, "precision", "job", found)
+        yield Broken("precision", "job", found)
     for field in MEMORY_SETTINGS:
         if (value := getattr(workload, field)) not in (None, False, "fp32"):
-            yield reason(subject, "precision", "job", f"{field} is {value}")
+            yield Broken("precision", "job", f"{field} is {value}")
     if workload.rollout_precision not in (None, "fp8", workload.precision):
         found = f"rollout_precision is {workload.rollout_precision}"
-        yield reason(subject, "precision", "actor", found)
+        yield Broken("precision", "actor", found)
     engine = workload.rollout_engine
     if workload.rollout_cache_precision == "fp8" and engine != "vllm":
-        yield reason(subject, "cache_precision", "actor", f"an fp8 cache, and {engine}")
-    if engine == "trtllm":
-        yield reason(subject, "engine_bytes", "actor", "rollout_engine is trtllm")
+        yield Broken("cache_precision", "actor", f"an fp8 cache, and {engine}")
+    if engine not in subject.framework.rollout_engines:
+        yield Broken("engine_bytes", "actor", f"rollout_engine is {engine}")
 
 
-def _batch_refusals(subject: Subject) -> Iterator[Reason]:
+def _batch_refusals(subject: Subject) -> Iterator[Broken]:
     workload = subject.job.spec.workload
     if workload.prompts_per_iteration % workload.updates_per_epoch:
         found = f"{workload.updates_per_epoch} updates of {workload.prompts_per_iteration} prompts"
-        yield reason(subject, "optimizer_steps", "job", found)
+        yield Broken("optimizer_steps", "job", found)
         return
     mini = mini_batch_sequences(subject)
     for copy in subject.trainers:
         ranks = copy.layout.data_parallel_size
         if copy.role != "reference" and mini % ranks:
             found = f"{mini} sequences of a mini-batch on {ranks} data ranks"
-            yield reason(subject, "ranks_divide", copy.role, found)
+            yield Broken("ranks_divide", copy.role, found)
         if copy.layout.context_parallel_size > 1 and not workload.packed_sequences:
-            yield reason(subject, "padded_context", copy.role, "packed_sequences is false")
+            yield Broken("padded_context", copy.role, "packed_sequences is false")
         batches = micro_batches(subject, copy)
         differ = batches.train_tokens != batches.forward_tokens
         # A budget that a launch has is one for both, whatever a rank's sequences make of it.
@@ -112,26 +108,26 @@ def _batch_refusals(subject: Subject) -> Iterator[Reason]:
         if copy.role == "critic" and batches.dynamic and differ and not stated:
             sizes = f"{batches.train_sequences} and {batches.forward_sequences}"
             found = f"micro-batches of {sizes} do not divide a rank's sequences"
-            yield reason(subject, "critic_tokens", copy.role, found)
+            yield Broken("critic_tokens", copy.role, found)
     yield from _adapter_refusals(subject)
 
 
-def _adapter_refusals(subject: Subject) -> Iterator[Reason]:
+def _adapter_refusals(subject: Subject) -> Iterator[Broken]:
     """With LoRA the reference is the actor without its adapter, so one engine."""
     reference, actor = subject.call("reference", "forward"), subject.call("actor", "forward")
     if "reference" in subject.homes or reference is None or actor is None:
         return
     if reference.micro_batch_size != actor.micro_batch_size:
         found = f"micro-batches of {reference.micro_batch_size} and {actor.micro_batch_size}"
-        yield reason(subject, "adapter_reference", "reference", found)
+        yield Broken("adapter_reference", "reference", found)
 
 
-def _memory_refusals(subject: Subject) -> Iterator[Reason]:
+def _memory_refusals(subject: Subject) -> Iterator[Broken]:
     for call in subject.generations:
         needed, capacity = start_bytes(subject, call), call.capacity_bytes
         if needed > capacity:
             found = f"{needed / GIB:.1f} GiB of {capacity / GIB:.1f} when the engine starts"
-            yield reason(subject, "cache_free", call.id, found)
+            yield Broken("cache_free", call.id, found)
     yield from _serving_refusals(subject)
     copies = subject.plan.copies
     for pool, node in sorted(subject.nodes(copies)):
@@ -140,10 +136,10 @@ def _memory_refusals(subject: Subject) -> Iterator[Reason]:
         if used > HOST_SHARE * held.host_memory_bytes:
             memory = held.host_memory_bytes
             found = f"{used / GIB:.0f} GiB on a host of {memory / GIB:.0f}"
-            yield reason(subject, "host_memory", f"node {node} of {pool}", found)
+            yield Broken("host_memory", f"node {node} of {pool}", found)
 
 
-def _serving_refusals(subject: Subject) -> Iterator[Reason]:
+def _serving_refusals(subject: Subject) -> Iterator[Broken]:
     reward, call = subject.reward, subject.call("reward", "forward")
     if reward is None or call is None:
         return
@@ -151,7 +147,7 @@ def _serving_refusals(subject: Subject) -> Iterator[Reason]:
     needed = serving_bytes(subject, reward, call) + sum(each.resident_bytes for each in others)
     if needed > call.capacity_bytes:
         found = f"{needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when it is served"
-        yield reason(subject, "cache_free", call.id, found)
+        yield Broken("cache_free", call.id, found)
 
 
 def start_bytes(subject: Subject, call: CallPlan) -> int:
@@ -165,6 +161,11 @@ def engine_bytes(call: CallPlan) -> int:
     """Bytes on a GPU of the engine of a generation alone, with the cache that the plan gives it."""
     kinds = call.bytes_by_kind
     return kinds.total - kinds.kv_cache + (call.kv_cache_bytes or 0)
+
+
+def share_below(part: int, whole: int) -> float:
+    """A share in ten-thousandths, rounded down: more might not be free."""
+    return math.floor(10_000 * part / whole) / 10_000
 
 
 def host_bytes(subject: Subject, pool: str, node: int) -> int:

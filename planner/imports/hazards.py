@@ -1,11 +1,11 @@
-"""What is wrong with a launch that verl accepts: the rules that hold for exports."""
+"""What is wrong with a launch that the framework accepts: the rules that hold for exports."""
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from automap.planner.errors import Reason
-from automap.planner.exports.verl.refusals import refusals, start_bytes
-from automap.planner.exports.verl.subject import Subject, subject_of
+from automap.planner.exports.refusals import refusals, start_bytes
+from automap.planner.exports.subject import Subject, subject_of
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Imported
 from automap.planner.job.resolution import resolve

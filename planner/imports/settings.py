@@ -1,14 +1,14 @@
-"""The settings of a launch by the decisions of the description: given, or what verl does else."""
+"""The settings of a launch by the decisions of the description: given, or what is done else."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import JOB, Framework, Setting
 from automap.planner.imports.launch import Remark
-from automap.planner.imports.verl.overrides import Given, Overrides
-from automap.planner.imports.verl.values import Value, ValueFormError, read_value
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.values import Value, ValueFormError, read_value
 
 MAX_REFERENCES = 20
 """Interpolations that lead to one another."""
@@ -26,6 +26,8 @@ class Settings:
     values: Mapping[str, str]
     """What the user gave by name."""
     engine: str = "fsdp"
+    reader: Callable[[str], Value] = read_value
+    """Reads a value as the framework does."""
     reasons: list[Reason] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
     decides: dict[str, str] = field(default_factory=dict)
@@ -33,7 +35,7 @@ class Settings:
 
     def key(self, decision: str, role: str = JOB) -> str:
         """The key of a decision, without the sign of one that is added."""
-        return self._setting(decision, role).keys[role].lstrip("+")
+        return self._setting(decision, role).key(role).lstrip("+")
 
     def given(self, decision: str, role: str = JOB) -> Given | None:
         """What the launch itself sets; None: nothing."""
@@ -45,9 +47,9 @@ class Settings:
         return key if given is None or not given.line else f"{key} (line {given.line})"
 
     def value(self, decision: str, role: str = JOB) -> Value:
-        """What verl reads for a decision."""
+        """What the framework reads for a decision."""
         setting = self._setting(decision, role)
-        key = setting.keys[role].lstrip("+")
+        key = setting.key(role).lstrip("+")
         self.decides.setdefault(key, setting.about)
         given = self.overrides.given.get(key)
         if given is not None:
@@ -55,6 +57,10 @@ class Settings:
         if role in setting.follows:
             return self._of_key(setting.follows[role])
         return _left_out(setting, role)
+
+    def knows(self, decision: str, role: str = JOB) -> bool:
+        """Whether the framework can be told this of a role."""
+        return self.framework.knows(decision, role=role, engine=self.engine)
 
     def whole(self, decision: str, role: str = JOB, *, least: int = 1) -> int | None:
         """A whole number; None: null, or it is asked for."""
@@ -136,7 +142,7 @@ class Settings:
         return self.framework.setting(decision, role=role, engine=self.engine)
 
     def _of_key(self, key: str) -> Value:
-        """What verl reads under a key that another one follows."""
+        """What is read under a key that another one follows."""
         given = self.overrides.given.get(key)
         if given is not None:
             return self._read(given)
@@ -179,7 +185,7 @@ class Settings:
     def _formed(self, given: Given, text: str) -> Value:
         """A value by how it is written; one that is not read is refused."""
         try:
-            return read_value(text)
+            return self.reader(text)
         except ValueFormError as error:
             told = f"{given.key} (line {given.line}) is {text[:MAX_SHOWN]}: {error}"
             self.refuse(told, f"give one value with --set {given.key}=…")
@@ -187,7 +193,7 @@ class Settings:
 
 
 def _left_out(setting: Setting, role: str) -> Value:
-    """What verl does where the key is left out; None where that is no value, but words."""
+    """What is done where the key is left out; None where that is no value, but words."""
     if role in setting.values:
         found: Value = setting.values[role]
         return found

@@ -3,7 +3,7 @@
 import numpy as np
 
 from automap.planner.cost.batches import peak_tokens, sequence_lengths
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.imports.settings import Settings
 from automap.planner.plan.types import Parallelism
 from automap.planner.spec import WorkloadSpec
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from automap.planner.cost.generation.kv_cache import sequence_cache_bytes
-from automap.planner.exports.verl.subject import Subject
+from automap.planner.exports.subject import Subject
 from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan, CopyPlan
 

@@ -8,8 +8,8 @@ from automap.planner.assembly.parts import PricedCopy, price_call, price_copy, p
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.generation.kv_cache import kv_bytes_per_token, minimum_kv_cache_bytes
 from automap.planner.dataflow.graph import Call
-from automap.planner.exports.verl.layouts import attention_replicas
-from automap.planner.imports.verl.settings import Settings
+from automap.planner.exports.layouts import attention_replicas
+from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
