@@ -1,4 +1,4 @@
-"""What a framework computes at once: numbers of sequences, or of tokens where those do not divide."""
+"""What a framework computes at once: sequences, or tokens where those do not divide."""
 
 from dataclasses import dataclass
 

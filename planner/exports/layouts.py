@@ -1,4 +1,4 @@
-"""Which sizes, sharding and recomputation verl's engines can be given."""
+"""Which sizes, sharding and recomputation a framework's engines can be given."""
 
 from collections.abc import Iterator
 
@@ -17,15 +17,18 @@ SIZES = (
 
 
 def layout_refusals(subject: Subject) -> Iterator[Broken]:
-    """Why verl cannot lay out the models of a plan as it does."""
+    """Why a framework cannot lay out the models of a plan as it does."""
     for copy in subject.trainers:
-        if subject.engine_of(copy) != subject.engine:
+        if subject.engine_of(copy) not in subject.framework.engines:
+            yield Broken("one_engine", copy.role, f"the engine is {subject.engine_of(copy)}")
+        elif subject.engine_of(copy) != subject.engine:
             found = f"{subject.engine_of(copy)}, the actor {subject.engine}"
             yield Broken("one_engine", copy.role, found)
         elif subject.engine == "megatron":
             yield from _megatron(subject, copy)
         else:
             yield from _fsdp(subject, copy)
+        yield from _offload(subject, copy)
     yield from _models(subject)
     yield from _tensor_groups(subject)
     yield from _generations(subject)
@@ -39,13 +42,29 @@ def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
         found = f"{layout.in_short()}, the actor {actor.in_short()}"
         yield Broken("one_layout", copy.role, found)
     trains = copy.role != "reference"
-    known = ("none", "optimizer") if trains else ("none",)
-    if layout.sharding not in known:
+    known = subject.framework.shardings if trains else ("none",)
+    whole = layout.sharding == "none" and layout.data_parallel_size == 1
+    if layout.sharding not in known and not whole:
         yield Broken("megatron_sharding", copy.role, f"sharding {layout.sharding}")
     layers = stages_of(subject, copy)
     if layers is not None and len(set(layers[1:-1])) > 1:
         found = f"stages of {', '.join(map(str, layers))} layers"
         yield Broken("stages", copy.role, found)
+
+
+def _offload(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
+    """What has to be on the host of a model, where the framework alone decides that."""
+    found = f"offload {copy.offload}"
+    if copy.role == "reference":
+        if copy.offload != "weights":
+            yield Broken("reference_host", copy.role, found)
+        return
+    if copy.offload == "optimizer":
+        yield Broken("offload_optimizer", copy.role, found)
+    if copy.offload != "weights" and copy is subject.actor and not subject.apart:
+        yield Broken("offload_to_generate", copy.role, found)
+    if copy.offload != "weights" and "critic" in subject.homes:
+        yield Broken("offload_critic", copy.role, found)
 
 
 def stages_of(subject: Subject, copy: CopyPlan) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""Which GPUs verl can put the roles of a plan on."""
+"""Which GPUs a framework can put the roles of a plan on."""
 
 import itertools
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from automap.planner.plan.types import CopyPlan
 
 
 def range_refusals(subject: Subject) -> Iterator[Broken]:
-    """Why verl cannot give the roles their GPUs: pools, nodes, and who shares them."""
+    """Why a framework cannot give the roles their GPUs: pools, nodes, and who shares them."""
     yield from _sharing(subject)
     yield from _hardware(subject)
     yield from _nodes(subject)

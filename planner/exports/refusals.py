@@ -28,6 +28,7 @@ def refusals(subject: Subject) -> list[Reason]:
 def _broken(subject: Subject) -> list[Broken]:
     return [
         *_job_refusals(subject),
+        *_kind_refusals(subject),
         *_precision_refusals(subject),
         *range_refusals(subject),
         *layout_refusals(subject),
@@ -67,9 +68,25 @@ def _job_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("remax_apart", "actor", "it generates apart")
 
 
+def _kind_refusals(subject: Subject) -> Iterator[Broken]:
+    """What kinds of jobs and models some frameworks lack."""
+    spec = subject.job.spec
+    if spec.workload.epochs > 1:
+        yield Broken("epochs", "job", f"epochs is {spec.workload.epochs}")
+    if spec.search.staleness > 1:
+        yield Broken("staleness", "job", f"staleness is {spec.search.staleness}")
+    if not spec.workload.packed_sequences:
+        yield Broken("padded", "job", "packed_sequences is false")
+    if subject.reward is not None:
+        yield Broken("reward_model", "reward", f"copy {subject.reward.id} has GPUs")
+    for role, model in subject.job.models.items():
+        if model.lora_rank:
+            yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
+
+
 def _precision_refusals(subject: Subject) -> Iterator[Broken]:
-    workload = subject.job.spec.workload
-    if workload.precision not in PRECISIONS:
+    workload, framework = subject.job.spec.workload, subject.framework
+    if workload.precision not in framework.precisions:
         yield Broken("precision", "job", f"precision is {workload.precision}")
     if workload.training_precision not in (None, workload.precision):
         found = f"training_precision is {workload.training_precision}"
@@ -77,13 +94,17 @@ def _precision_refusals(subject: Subject) -> Iterator[Broken]:
     for field in MEMORY_SETTINGS:
         if (value := getattr(workload, field)) not in (None, False, "fp32"):
             yield Broken("precision", "job", f"{field} is {value}")
-    if workload.rollout_precision not in (None, "fp8", workload.precision):
+    if workload.rollout_precision not in (
+        None,
+        workload.precision,
+        *framework.rollout_precisions,
+    ):
         found = f"rollout_precision is {workload.rollout_precision}"
         yield Broken("precision", "actor", found)
     engine = workload.rollout_engine
     if workload.rollout_cache_precision == "fp8" and engine != "vllm":
         yield Broken("cache_precision", "actor", f"an fp8 cache, and {engine}")
-    if engine not in subject.framework.rollout_engines:
+    if engine not in framework.rollout_engines:
         yield Broken("engine_bytes", "actor", f"rollout_engine is {engine}")
 
 
@@ -110,6 +131,21 @@ def _batch_refusals(subject: Subject) -> Iterator[Broken]:
             found = f"micro-batches of {sizes} do not divide a rank's sequences"
             yield Broken("critic_tokens", copy.role, found)
     yield from _adapter_refusals(subject)
+    yield from _shared_refusals(subject)
+
+
+def _shared_refusals(subject: Subject) -> Iterator[Broken]:
+    """Calls of a kind that differ in what one argument may say for all of them."""
+    for kind in ("train", "forward"):
+        calls = [c for c in subject.plan.calls if c.kind == kind and c.copy_id is not None]
+        for call in calls[1:]:
+            first = calls[0]
+            if call.micro_batch_size != first.micro_batch_size:
+                found = f"{call.micro_batch_size}, {first.id} {first.micro_batch_size}"
+                yield Broken("one_micro_batch", call.id, f"a micro-batch of {found}")
+            if (call.recompute or "none") != (first.recompute or "none"):
+                found = f"recompute {call.recompute}, {first.id} {first.recompute}"
+                yield Broken("one_recompute", call.id, found)
 
 
 def _adapter_refusals(subject: Subject) -> Iterator[Broken]:
@@ -163,13 +199,19 @@ def engine_bytes(call: CallPlan) -> int:
     return kinds.total - kinds.kv_cache + (call.kv_cache_bytes or 0)
 
 
+def static_bytes(subject: Subject, call: CallPlan) -> int:
+    """Bytes on a GPU of an engine's weights and cache; a shadow's weights are its own bytes."""
+    weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
+    return weights + (call.kv_cache_bytes or 0)
+
+
 def share_below(part: int, whole: int) -> float:
     """A share in ten-thousandths, rounded down: more might not be free."""
     return math.floor(10_000 * part / whole) / 10_000
 
 
 def host_bytes(subject: Subject, pool: str, node: int) -> int:
-    """Bytes that a plan keeps on one host, and verl's own copy of the actor where it has one."""
+    """Bytes that a plan keeps on one host, and a further copy of the actor where it has one."""
     total = 0
     for copy in subject.plan.copies:
         each = subject.pool(copy).gpus_per_node
@@ -182,12 +224,16 @@ def host_bytes(subject: Subject, pool: str, node: int) -> int:
 
 
 def _swapped_bytes(subject: Subject) -> int:
-    """Bytes per GPU of the copy against which verl computes old log-probabilities apart.
+    """Bytes per GPU of the actor's weights that wait on the host while others are in their place.
 
-    Weights before an iteration's first mini-batch are kept on the host and swapped in for each
-    further one, unless the log-probabilities are those of the rollout.
+    Where generation is apart, old log-probabilities of further mini-batches may be computed by the
+    weights before the first one, unless they are those of the rollout.
     """
-    computed = subject.call("actor", "forward")
-    if not subject.apart or computed is None or subject.job.spec.workload.updates_per_epoch == 1:
-        return 0
-    return max(computed.bytes_by_kind.weights, subject.actor.bytes_by_kind.weights)
+    weights, computed = subject.actor.bytes_by_kind.weights, subject.call("actor", "forward")
+    if computed is not None:
+        weights = max(computed.bytes_by_kind.weights, weights)
+    swaps = subject.framework.swaps_weights_for
+    if "reference" in swaps and "reference" in subject.homes and subject.actor.offload == "none":
+        return weights
+    several = subject.apart and subject.job.spec.workload.updates_per_epoch > 1
+    return weights if "old_log_probs" in swaps and several and computed is not None else 0

@@ -1,4 +1,4 @@
-"""A reward model as verl has it: served by an engine, with a cache that the plan does not price."""
+"""A reward model as a framework has it: served, with a cache that no plan prices."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What verl needs to know of a plan: a copy and a call per role, and ranges as nodes."""
+"""What an export needs to know of a plan: a copy and a call per role, and ranges as nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from automap.planner.plan.types import CallPlan, CopyPlan, Plan
 from automap.planner.targets.tables import FSDP
 
 TRAINERS = ("actor", "reference", "critic")
-"""Roles that verl puts into one process on each GPU of its first pool."""
+"""Roles that frameworks put into one process on each GPU of their first range."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRange:
-    """A range of GPUs as verl has pools: equally many on each of so many nodes."""
+    """A range of GPUs as frameworks have pools: equally many on each of so many nodes."""
 
     num_nodes: int
     gpus_per_node: int
@@ -121,7 +121,7 @@ class Subject:
 
 
 def subject_of(job: Job, plan: Plan, framework: Framework) -> Subject:
-    """The plan by roles; roles that verl has not are refused later, by their algorithm."""
+    """The plan by roles; roles that it has not are refused later, by their algorithm."""
     homes = {copy.role: copy for copy in plan.copies if copy.kind == "home"}
     shadows = tuple(copy for copy in plan.copies if copy.kind == "shadow")
     return Subject(job, plan, framework, homes, shadows)

@@ -81,6 +81,17 @@ class Framework:
     """Algorithm that it has → what it calls the estimate of advantages."""
     rollout_engines: tuple[str, ...] = ("vllm", "sglang")
     """Software that generates, of which it is told the bytes of the cache or their share."""
+    engines: tuple[str, ...] = ENGINES
+    """Kinds of training engines that it has."""
+    shardings: tuple[str, ...] = ("none", "optimizer")
+    """Ways in which its Megatron keeps a model that trains on several replicas."""
+    precisions: tuple[str, ...] = ("bf16", "fp16")
+    """Precisions in which it trains."""
+    rollout_precisions: tuple[str, ...] = ("fp8",)
+    """Precisions beside training's in which it generates."""
+    swaps_weights_for: tuple[str, ...] = ()
+    """What it scores by other weights put in the place of the actor's, which wait on the host:
+    `old_log_probs` (apart, for further mini-batches) or `reference`."""
     engine_names: dict[str, str] = field(default_factory=dict)
     """What it calls a kind of training engine → what copies call it."""
     engine_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -173,10 +184,8 @@ def _read(target: str) -> Framework:
     document: dict[str, Any] = tomllib.loads(_documents()[target].read_text(encoding="utf-8"))
     settings = tuple(Setting(**each) for each in document.pop("settings"))
     limits = tuple(Limit(**each) for each in document.pop("limits"))
-    for name in ("assumptions", "other_keys", "even_over_gpus"):
-        document[name] = tuple(document.get(name, ()))
-    if "rollout_engines" in document:
-        document["rollout_engines"] = tuple(document["rollout_engines"])
+    for name in [name for name, found in document.items() if isinstance(found, list)]:
+        document[name] = tuple(document[name])
     marks = document.get("engine_keys", {})
     document["engine_keys"] = {name: tuple(found) for name, found in marks.items()}
     return Framework(**document, settings=settings, limits=limits)

@@ -81,7 +81,11 @@ def _of_share(
 
 def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache: int) -> int:
     """The part of a cache that the sequences which run at once can use."""
-    concurrent = settings.whole("concurrent_sequences", "rollout") or 1
+    concurrent = settings.whole("concurrent_sequences", "rollout")
+    if settings.knows("sent_sequences", "rollout"):
+        known = (concurrent, settings.whole("sent_sequences", "rollout"))
+        concurrent = min((each for each in known if each is not None), default=None)
+    concurrent = call.num_sequences if concurrent is None else concurrent
     engines = max(layout.data_parallel_size // attention_replicas(layout), 1)
     if concurrent * engines >= call.num_sequences:
         return cache

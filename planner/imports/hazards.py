@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from automap.planner.errors import Reason
 from automap.planner.exports.refusals import refusals, start_bytes
-from automap.planner.exports.subject import Subject, subject_of
-from automap.planner.frameworks.description import Framework
+from automap.planner.exports.subject import TRAINERS, Subject, subject_of
+from automap.planner.frameworks.description import JOB, Framework
 from automap.planner.imports.launch import Imported
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
@@ -30,7 +30,7 @@ def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Rea
 
 
 def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
-    """Limits that the launch breaks, and that verl's own checks let through."""
+    """Limits that the launch breaks, and that its own checks let through."""
     framework, found = subject.framework, []
     broken = {
         limit.what: limit
@@ -46,13 +46,14 @@ def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
 
 def token_budgets(imported: Imported, framework: Framework) -> frozenset[str]:
     """Roles of a launch whose micro-batches are filled up to a number of tokens."""
-    return frozenset(
+    found = {
         role
         for setting in framework.settings
         if setting.decision == "dynamic_batches"
         for role, key in setting.keys.items()
         if imported.values.get(key.lstrip("+"))
-    )
+    }
+    return frozenset(found | (set(TRAINERS) if JOB in found else set()))
 
 
 def _cache(imported: Imported, subject: Subject) -> list[Reason]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.launch import ImportedSetting
 from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.launch import ImportedSetting
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import Value
-
 
 
 def renamed(overrides: Overrides, framework: Framework) -> None:

@@ -18,7 +18,7 @@ SIZES = (
 )
 ON_HOST = "a reference under FSDP is on the host whatever it says"
 BUILT_FIRST = ("critic", "reference", "actor")
-"""Roles in the order in which the framework builds their engines: the first one's sizes are everybody's."""
+"""Roles in the order in which their engines are built: the first one's sizes are everybody's."""
 
 
 def training_layout(settings: Settings, job: Job, role: str, num_gpus: int) -> Parallelism:
@@ -60,7 +60,8 @@ def _megatron(settings: Settings, job: Job, role: str, num_gpus: int) -> Paralle
         settings.refuse(f"{where}: {told}: they do not divide", remedy)
         return Parallelism(data_parallel_size=num_gpus)
     trains = role != "reference"
-    sharded = trains and settings.flag("sharded_optimizer", role)
+    stated = settings.knows("sharded_optimizer", role)
+    sharded = trains and (not stated or settings.flag("sharded_optimizer", role))
     if trains:
         _note_stages(settings, role)
     return Parallelism(
@@ -195,14 +196,14 @@ def engine_layout(settings: Settings, num_gpus: int, role: str = "rollout") -> P
         settings.refuse(told, "give 1: engines are priced in tensor groups")
     if experts not in (1, tensor * replicas):
         told = f"{settings.where('engine_expert_parallel_size', role)} is {experts}"
-        settings.refuse(told, f"verl takes 1 or {tensor * replicas}")
+        settings.refuse(told, f"{settings.framework.name} takes 1 or {tensor * replicas}")
         experts = 1
     if num_gpus % (tensor * replicas):
         left = num_gpus % (tensor * replicas)
         where = settings.where("engine_tensor_parallel_size", role)
         told = f"{where}: engines of {tensor * replicas} GPUs on {num_gpus}"
         settings.refuse(
-            f"{told}: verl starts as many as fit and leaves {left} idle",
+            f"{told}: {settings.framework.name} starts as many as fit and leaves {left} idle",
             f"give a {settings.key('engine_tensor_parallel_size', role)} that divides them",
         )
         return Parallelism(data_parallel_size=num_gpus)

@@ -39,8 +39,9 @@ def micro_batch_of(
 
 
 def _tokens(settings: Settings, role: str, kind: str) -> int:
-    """Tokens per GPU of a micro-batch; the critic trains on as many as it scores."""
-    decision = "train_tokens" if role == "actor" and kind == "train" else "forward_tokens"
+    """Tokens per GPU of a micro-batch; a critic may train on as many as it scores."""
+    has_own = kind == "train" and settings.knows("train_tokens", role)
+    decision = "train_tokens" if has_own else "forward_tokens"
     return settings.whole(decision, role) or 1
 
 
@@ -59,7 +60,7 @@ def fitting(workload: WorkloadSpec, tokens: int) -> int:
 
 
 def note_stated(settings: Settings, role: str) -> None:
-    """Note the critic's number of sequences that verl asks for, where another one counts."""
+    """Note the critic's number of sequences that is asked for, where another one counts."""
     given = settings.given("stated_micro_batch", role)
     settings.value("stated_micro_batch", role)
     dynamic = settings.flag("dynamic_batches", role)
@@ -92,6 +93,6 @@ def note_budgets(
     if settings.flag("dynamic_batches", "actor") != settings.flag("dynamic_batches", "rollout"):
         told = (
             f"{settings.key('dynamic_batches', 'actor')} and "
-            f"{settings.key('dynamic_batches', 'rollout')} differ: verl ends when it starts"
+            f"{settings.key('dynamic_batches', 'rollout')} differ: {settings.framework.name} ends when it starts"
         )
         settings.note("contradiction", told, settings.given("dynamic_batches", "rollout"))

@@ -1,9 +1,11 @@
 """The placement of a launch: copies on their ranges, and what each call is told."""
 
+from collections.abc import Callable
 from typing import Any
 
 from automap.planner.imports.cache import cache_bytes, usable
 from automap.planner.imports.layouts import (
+    Offload,
     engine_layout,
     offload_of,
     one_process,
@@ -15,7 +17,7 @@ from automap.planner.imports.micro_batches import (
     note_budgets,
     note_stated,
 )
-from automap.planner.imports.verl.pools import Pools, Range
+from automap.planner.imports.pools import Pools, Range
 from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
@@ -23,12 +25,27 @@ from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
 SHADOW = "actor.shadow"
 
 
-def placement_of(settings: Settings, job: Job, pools: Pools) -> tuple[Placement, int]:
-    """The placement, and the cache bytes on each GPU of an engine."""
+def placement_of(
+    settings: Settings,
+    job: Job,
+    pools: Pools,
+    *,
+    offload: Callable[[Settings, str], Offload] = offload_of,
+    engine: Callable[[Settings, int], Parallelism] = engine_layout,
+) -> tuple[Placement, int]:
+    """The placement, and the cache bytes on each GPU of an engine.
+
+    Args:
+        settings: The launch.
+        job: What it trains.
+        pools: Its GPUs.
+        offload: What of a role is on the host between its calls.
+        engine: The layout of what generates on so many GPUs.
+    """
     one_process(settings, job)
-    copies = [_home(settings, job, pools, role) for role in job.models]
+    copies = [_home(settings, job, pools, role, offload) for role in job.models]
     actor = next(copy for copy in copies if copy.role == "actor")
-    generated = engine_layout(settings, (pools.rollout or pools.trainer).num_gpus)
+    generated = engine(settings, (pools.rollout or pools.trainer).num_gpus)
     if pools.rollout is not None:
         copies.append(_copy(job, pools.rollout, "actor", generated, kind="shadow", id=SHADOW))
     homes = {copy.role: copy for copy in copies if copy.kind == "home"}
@@ -59,7 +76,13 @@ def placement_of(settings: Settings, job: Job, pools: Pools) -> tuple[Placement,
     return Placement(copies=copies, calls=calls), cache
 
 
-def _home(settings: Settings, job: Job, pools: Pools, role: str) -> CopyPlacement:
+def _home(
+    settings: Settings,
+    job: Job,
+    pools: Pools,
+    role: str,
+    offload: Callable[[Settings, str], Offload],
+) -> CopyPlacement:
     if role == "reward":
         used = pools.reward or pools.trainer
         layout = engine_layout(settings, used.num_gpus, "reward")
@@ -68,7 +91,7 @@ def _home(settings: Settings, job: Job, pools: Pools, role: str) -> CopyPlacemen
         sleeps = settings.flag("engine_sleeps", role)
         return _copy(job, used, role, layout, offload="weights" if sleeps else "none")
     layout = training_layout(settings, job, role, pools.trainer.num_gpus)
-    return _copy(job, pools.trainer, role, layout, offload=offload_of(settings, role))
+    return _copy(job, pools.trainer, role, layout, offload=offload(settings, role))
 
 
 def _copy(job: Job, used: Range, role: str, layout: Parallelism, **more: str) -> CopyPlacement:
@@ -89,6 +112,6 @@ def _micro_batch(settings: Settings, job: Job, role: str, kind: str, home: CopyP
         served = settings.whole("concurrent_sequences", role) or 1
         of_rank = -(-workload.num_sequences // home.layout.data_parallel_size)
         return max(min(served, of_rank), 1)
-    if role == "critic":
+    if settings.knows("stated_micro_batch", role):
         note_stated(settings, role)
     return micro_batch_of(settings, workload, role, kind, home.layout)

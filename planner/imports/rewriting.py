@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Imported, LineChange
-from automap.planner.imports.values import Value, read_value
+from automap.planner.imports.shell.edits import is_argument
+from automap.planner.imports.values import Value, read_argument, read_value
 
 
 def lines_to(
@@ -18,14 +19,14 @@ def lines_to(
     """
     written = {each.key: each for each in imported.settings}
     follows = {
-        each.keys[role].lstrip("+"): key
+        each.key(role).lstrip("+"): key
         for each in framework.settings
         for role, key in each.follows.items()
     }
     found: dict[str, LineChange] = {}
     for setting in sorted(wanted, key=lambda each: each.key.lstrip("+") in follows):
         name = setting.key.lstrip("+")
-        if _reads(name, found, imported, follows) == read_value(setting.value):
+        if _reads(name, found, imported, follows) == _value(name, setting.value):
             continue
         at = written.get(name)
         found[name] = LineChange(
@@ -75,8 +76,12 @@ def _reads(
 ) -> Value:
     """What the framework reads for a key once the lines are changed."""
     if name in changed:
-        return read_value(changed[name].after)
+        return _value(name, changed[name].after)
     if name in follows and all(each.key != name for each in imported.settings):
         return _reads(follows[name], changed, imported, follows)
     found: Value = imported.values.get(name)
     return found
+
+
+def _value(name: str, text: str) -> Value:
+    return read_argument(text) if is_argument(name) else read_value(text)

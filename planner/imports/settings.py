@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import JOB, Framework, Setting
-from automap.planner.imports.launch import Remark
 from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.launch import Remark
 from automap.planner.imports.values import Value, ValueFormError, read_value
 
 MAX_REFERENCES = 20
@@ -54,8 +54,9 @@ class Settings:
         given = self.overrides.given.get(key)
         if given is not None:
             return self._read(given)
-        if role in setting.follows:
-            return self._of_key(setting.follows[role])
+        followed = setting.follows.get(role, setting.follows.get(JOB, ""))
+        if followed:
+            return self._of_key(followed)
         return _left_out(setting, role)
 
     def knows(self, decision: str, role: str = JOB) -> bool:

@@ -9,8 +9,21 @@ _NULL = frozenset({"null", "none"})
 Value = None | bool | int | float | str | list["Value"]
 
 
+MAX_DIGITS = 30
 MAX_DEPTH = 40
 """Lists inside lists."""
+
+
+def read_argument(text: str) -> Value:
+    """The value of a command's argument: None, True and False, numbers, and words."""
+    text = text.strip()
+    if text in ("None", "True", "False"):
+        return {"None": None, "True": True, "False": False}[text]
+    if _INTEGER.fullmatch(text) and len(text) <= MAX_DIGITS:
+        return int(text)
+    if _FLOAT.fullmatch(text) and len(text) <= MAX_DIGITS:
+        return float(text)
+    return text
 
 
 class ValueFormError(ValueError):

@@ -1,5 +1,6 @@
-"""A verl launch written again: only the words of settings that change are other ones."""
+"""A launch written again: only the words of settings that change are other ones."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,11 +12,15 @@ from automap.planner.imports.shell.edits import (
     Edit,
     added,
     edited,
+    is_argument,
     joined_lines,
+    with_argument,
     with_value,
     without,
 )
 
+ABSENT = ("None", "False")
+"""Values of an argument that is not there: nothing, or a flag that is not set."""
 COMPUTED = ("$", "`")
 """What begins a value that the script works out."""
 
@@ -54,7 +59,10 @@ def rewritten(
         return [Reason(summary=told, remedy=remedy)] if changes or obsolete else _same(file)
     draft = _Draft(joined_lines(file.text))
     for change in changes:
-        _change(draft, imported, change, framework)
+        if is_argument(change.key) and change.after in ABSENT:
+            _remove(draft, imported, change.name)
+        else:
+            _change(draft, imported, change, framework)
     for key in obsolete:
         _remove(draft, imported, key)
     if draft.more and imported.whereabouts.end is None:
@@ -84,12 +92,13 @@ def _change(draft: _Draft, imported: Imported, change: LineChange, framework: Fr
     place = imported.whereabouts.words.get(change.name)
     if place is not None and place[0] == imported.file:
         before = draft.text[place[1] : place[2]]
-        after = with_value(before, change.after)
+        change_word = with_argument if is_argument(change.key) else with_value
+        after = change_word(before, change.after)
         if after is not None:
             draft.edits.append(Edit(place[1], place[2], after))
             draft.changed.append(change.name)
             if any(each in before for each in COMPUTED):
-                value = before.partition("=")[2].rstrip("\"'")
+                value = re.split(r"[=\s]", before, maxsplit=1)[1].strip("\"'")
                 told = f"{value} was worked out, and is {change.after} now"
                 draft.notes.append(f"line {change.line}, {change.name}: {told}")
             return
@@ -104,9 +113,11 @@ def _change(draft: _Draft, imported: Imported, change: LineChange, framework: Fr
 
 def _remove(draft: _Draft, imported: Imported, key: str) -> None:
     place = imported.whereabouts.words.get(key)
-    at = next(each for each in imported.settings if each.key == key)
+    at = next((each for each in imported.settings if each.key == key), None)
+    if at is None:
+        return
     if place is None or place[0] != imported.file:
-        told = f"{at.file} line {at.line}: {key} is of the other engine, which is left now"
+        told = f"{at.file} line {at.line}: {key} is not to be there any more"
         draft.reasons.append(Reason(summary=told, remedy="take it out by hand"))
         return
     draft.edits.append(without(draft.text, place[1], place[2]))
@@ -114,7 +125,7 @@ def _remove(draft: _Draft, imported: Imported, key: str) -> None:
 
 
 def _signed(name: str, framework: Framework) -> str:
-    """A key with + before it where verl's own files have no such key."""
+    """A key with + before it where the framework's own files have no such key."""
     for setting in framework.settings:
         for key in setting.keys.values():
             if key.lstrip("+") == name:
@@ -123,4 +134,6 @@ def _signed(name: str, framework: Framework) -> str:
 
 
 def _word(key: str, value: str) -> str:
+    if is_argument(key):
+        return key if value == "True" else f"{key} {shlex.quote(value)}"
     return shlex.quote(f"{key}={value}")

@@ -135,8 +135,8 @@ class SearchSpec(SpecModel):
     target: TargetName | None = Field(
         default=None,
         description="What is to run the plan, and so which layouts and settings are searched: "
-        "automap (its own executor), a framework of one version (verl@0.9.1, slime@0.3.1), or any (all that "
-        "can be priced, for research). Default: "
+        "automap (its own executor), a framework of one version (verl@0.9.1, slime@0.3.1), or any "
+        "(all that can be priced, for research). Default: "
         "automap, and any where automap cannot run the job or a strategy is asked for, which the "
         "plan states",
     )

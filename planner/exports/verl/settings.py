@@ -6,16 +6,22 @@ from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.refusals import PRECISIONS, engine_bytes, share_below
-from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
-from automap.planner.exports.verl.role_settings import add_role, add_scoring
-from automap.planner.exports.verl.script import script_of
+from automap.planner.exports.models import model_of
+from automap.planner.exports.refusals import (
+    PRECISIONS,
+    engine_bytes,
+    share_below,
+    static_bytes,
+)
 from automap.planner.exports.serving import (
     longest_scored,
     longest_sequence,
     serving_bytes,
 )
 from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
+from automap.planner.exports.verl.role_settings import add_role, add_scoring
+from automap.planner.exports.verl.script import script_of
 from automap.planner.plan.types import CallPlan, CopyPlan
 
 ENDLESS = 1_000_000
@@ -172,7 +178,7 @@ def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
             lines.add("cache_precision", "fp8", stated, role=role)
         needed = engine_bytes(call)
     else:
-        needed = call.bytes_by_kind.weights + cache
+        needed = static_bytes(subject, call)
     why = f"{call.id}: {needed} of {memory} bytes"
     lines.add("memory_share", share_below(needed, memory), why, role=role)
     where = "of its own" if subject.apart else "that others use too"
@@ -230,10 +236,3 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.add("logger", ["console", "file"], "automap calibrate reads the file")
     lines.add("project", "automap", "where its files go")
     lines.add_text("name", subject.plan.name, "name of the plan")
-
-
-def model_of(subject: Subject, role: str) -> str:
-    """What a placeholder for a model asks for."""
-    named = subject.job.spec.models[role].architecture
-    what = named if isinstance(named, str) else "with the sizes of the spec"
-    return f"folder of the {role}: {what}"
