@@ -93,6 +93,7 @@ def note_budgets(
     if settings.flag("dynamic_batches", "actor") != settings.flag("dynamic_batches", "rollout"):
         told = (
             f"{settings.key('dynamic_batches', 'actor')} and "
-            f"{settings.key('dynamic_batches', 'rollout')} differ: {settings.framework.name} ends when it starts"
+            f"{settings.key('dynamic_batches', 'rollout')} differ: "
+            f"{settings.framework.name} ends when it starts"
         )
         settings.note("contradiction", told, settings.given("dynamic_batches", "rollout"))

@@ -74,8 +74,10 @@ def _add_cluster(subject: Subject, lines: Lines) -> None:
 
 def _add_checkpoints(subject: Subject, lines: Lines) -> None:
     lines.ask("model", "ACTOR_MODEL", model_of(subject, "actor"), role="actor")
-    for role in (role for role in ("actor", "reference", "critic") if role in subject.homes):
-        what = f"checkpoint of the {role} in Megatron's form (torch_dist)"
+    form = "in Megatron's form (torch_dist)"
+    lines.ask("start_weights", "ACTOR_CHECKPOINT", f"checkpoint of the actor {form}")
+    for role in (role for role in ("reference", "critic") if role in subject.homes):
+        what = f"checkpoint of the {role} {form}"
         lines.ask("weights", f"{role.upper()}_CHECKPOINT", what, role=role)
     every = subject.job.spec.workload.checkpoint_every_iterations
     because = f"workload.checkpoint_every_iterations: {every}"

@@ -35,8 +35,9 @@ def _file(word: Field) -> str:
     return word.shown.rpartition("/")[2]
 
 
-def of_command(command: Started, place: int) -> Overrides:
+def of_command(command: Started, place: int, framework: Framework) -> Overrides:
     """The arguments that follow a command's program; a flag is True."""
+    types = {key: each.type for each in framework.settings for key in each.keys.values()}
     found = Overrides(command.source, command.line, end=command.end)
     found.entry = _file(command.words[place])
     words = list(command.words[place + 1 :])
@@ -44,14 +45,21 @@ def of_command(command: Started, place: int) -> Overrides:
         word = words.pop(0)
         key, equals, _ = word.shown.partition("=")
         if not key.startswith("--"):
-            text = f"{word.shown[:80]} is the value of no argument"
+            why = "is not known" if word.unknown else "is the value of no argument"
+            text = f"{word.shown[:80]} {why}: it is not read"
             found.remark("not read", text, Given(key, "", word.source, word.line))
             continue
-        values = []
-        while not equals and words and not words[0].shown.startswith("--"):
+        most = 0 if equals or types.get(key) == "flag" else 1 if key in types else len(words)
+        values = list[Field]()
+        while len(values) < most and words and _is_value(words[0], first=not values):
             values.append(words.pop(0))
         found.set(_given(key, word, values))
     return found
+
+
+def _is_value(word: Field, *, first: bool) -> bool:
+    """Whether a word is a value of the argument before it; what is unknown may be arguments."""
+    return not word.shown.startswith("--") and (first or word.unknown is None)
 
 
 def _given(key: str, word: Field, values: Sequence[Field]) -> Given:

@@ -84,7 +84,7 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
         reason = Reason(summary=f"{names}: slime is started by a script alone", remedy=remedy)
         raise NotImportableError(framework.target, [reason])
     (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
-    found = of_command(command, place)
+    found = of_command(command, place, framework)
     found.remarks[:0] = remarks
     return found
 

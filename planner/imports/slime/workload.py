@@ -48,7 +48,8 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
         named = answers.models.get("critic")
         own = named if named is None or isinstance(named, str) else named.model_dump(mode="json")
         found["critic"] = actor if own is None else {"architecture": own}
-    for role in ("actor", "reference", "critic"):
+    settings.needless("start_weights")
+    for role in ("reference", "critic"):
         settings.needless("weights", role)
     found["reward"] = {"function": True}
     settings.needless("reward_function")
