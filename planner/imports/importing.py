@@ -44,9 +44,11 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         SpecError: no such framework is described, or the catalogue has no such GPU.
     """
     described = framework(target)
-    _need_own(files, answers, described)
     try:
         return IMPORTERS[described.name](files, answers, described)
+    except NotImportableError:
+        _need_own(files, answers, described)
+        raise
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
         remedy = "change the launch, or give another value with --set KEY=…"

@@ -25,12 +25,12 @@ GROUPS = (
 OF_CONFIG = {"--rotary-base": "rope_theta", "--norm-epsilon": "rms_norm_eps"}
 """Arguments that no sizes say → their field in the model's config.json."""
 CONFIGURED = r"""configured() {
-  python3 - "$ACTOR_MODEL/config.json" "$1" <<'END'
-import json, sys
+  python3 -c 'import json, sys
 config = json.load(open(sys.argv[1]))
-print({**config, **(config.get("rope_parameters") or {})}[sys.argv[2]])
-END
+print({**config, **(config.get("rope_parameters") or {})}[sys.argv[2]])' \
+    "$ACTOR_MODEL/config.json" "$1"
 }"""
+"""The function of a script that prints a field of the model's own configuration."""
 VERSION = (
     """${SLIME_VERSION:-$(git -C "$SLIME_FOLDER" describe --tags 2>/dev/null || echo unknown)}"""
 )

@@ -146,7 +146,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
 
 
 def _add_engine(subject: Subject, lines: Lines) -> None:
-    call, workload, role = subject.generations[0], subject.job.spec.workload, "rollout"
+    call, role = subject.generations[0], "rollout"
     layout = call.parallelism
     assert layout is not None, "a generation has a layout"
     because, replicas = f"{call.id}: {layout.in_short()}", attention_replicas(layout)
@@ -156,8 +156,10 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     lines.add("engine_expert_parallel_size", layout.expert_parallel_size, because, role=role)
     lines.add("engine_pipeline_parallel_size", layout.pipeline_parallel_size, because, role=role)
     engines = layout.data_parallel_size // replicas
-    each = math.ceil(workload.num_sequences / engines)
-    shared = f"{workload.num_sequences} sequences on engines: {engines}"
+    # With dynamic sampling they are more than are trained on.
+    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
+    each = math.ceil(sequences / engines)
+    shared = f"{sequences} sequences on engines: {engines}"
     lines.add("concurrent_sequences", each, shared, role=role)
     lines.add("sent_sequences", each, shared, role=role)
     cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.rollout).gpu.memory_bytes

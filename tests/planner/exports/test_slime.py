@@ -184,7 +184,7 @@ def test_the_share_of_memory_is_the_sum_shown(launches: dict[str, Launch]) -> No
         [share] = [e for e in launches[name].settings if e.key == "--sglang-mem-fraction-static"]
         words = share.because.replace(",", "").split()
         weights, cache, memory = (int(word) for word in words if word.isdecimal())
-        assert 0 < weights
+        assert weights > 0
         assert float(share.value) == pytest.approx((weights + cache) / memory, abs=1e-4)
 
 
