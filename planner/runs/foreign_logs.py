@@ -82,6 +82,15 @@ FORMATS: dict[FormatName, Format] = {
         transition="timing/broadcast",
         response_tokens=("response_length",),
     ),
+    "nemo-rl": Format(
+        "timing/train/total_step_time",
+        (
+            Span("timing/train/generation", "generate"),
+            Span("timing/train/policy_and_reference_logprobs", "forward"),
+            Span("timing/train/policy_training", "train"),
+        ),
+        response_tokens=("train/mean_gen_tokens_per_sample",),
+    ),
     "slime": Format(
         "perf/step_time",
         (
@@ -92,15 +101,6 @@ FORMATS: dict[FormatName, Format] = {
             Span("perf/actor_train_time", "train", "actor"),
         ),
         response_tokens=("rollout/response_lengths", "rollout/response_len/mean"),
-    ),
-    "nemo-rl": Format(
-        "timing/train/total_step_time",
-        (
-            Span("timing/train/generation", "generate"),
-            Span("timing/train/policy_and_reference_logprobs", "forward"),
-            Span("timing/train/policy_training", "train"),
-        ),
-        response_tokens=("train/mean_gen_tokens_per_sample",),
     ),
 }
 

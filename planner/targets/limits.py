@@ -85,6 +85,11 @@ def limits(target: Target) -> Iterator[tuple[str, Target]]:
             yield f"rollout: {said(target.rollout)}", replace(target, rollout=rollout)
 
 
+def limits_in_words(target: Target) -> list[str]:
+    """What of placements a target cannot do."""
+    return [words for words, _ in limits(target)]
+
+
 def _without(table: Any, field: str) -> Any:
     """The table with a field's default, which refuses nothing; None where it has that already."""
     (default,) = (each.default for each in fields(table) if each.name == field)

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from automap.planner.spec import RolloutEngine, TargetName, TrainingStack
+from automap.planner.spec import JobSpec, RolloutEngine, TargetName, TrainingStack
 from automap.planner.targets.capabilities import (
     FEATURES,
     RolloutCapabilities,
@@ -260,3 +260,15 @@ ANY = Target(
     simplicity_tolerance=0.0,
 )
 TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, VERL, SLIME, ANY)}
+
+
+def inside(spec: JobSpec, name: TargetName) -> JobSpec:
+    """The job as it is planned for a target, and no strategy.
+
+    Where the spec leaves open what generates, it is an engine that the target has.
+    """
+    search = spec.search.model_copy(update={"target": name, "strategy": None})
+    workload, known = spec.workload, TARGETS[name].rollout.names
+    if "rollout_engine" not in workload.model_fields_set and workload.rollout_engine not in known:
+        workload = workload.model_copy(update={"rollout_engine": min(known)})
+    return spec.model_copy(update={"search": search, "workload": workload})

@@ -1,4 +1,4 @@
-"""Plans for slime, its arguments as its own parser would take them, and what is wrong with these."""
+"""Plans for slime, and what is wrong with arguments of it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,29 +111,30 @@ def _contradictions(values: Mapping[str, str]) -> Iterator[str]:
     gpus = whole("--actor-num-nodes") * whole("--actor-num-gpus-per-node", 8)
     ranks = ("tensor-model", "pipeline-model", "context")
     split = math.prod(whole(f"--{name}-parallel-size") for name in ranks)
-    if gpus % split:
-        yield f"{split} do not divide {gpus} GPUs"
     batch = whole("--rollout-batch-size") * whole("--n-samples-per-prompt")
-    if batch % whole("--global-batch-size"):
-        yield "optimizer steps do not divide the batch"
-    if whole("--global-batch-size") % (gpus // split):
-        yield "data ranks do not divide an optimizer step"
-    if whole("--rollout-num-gpus", gpus) % whole("--rollout-num-gpus-per-engine"):
-        yield "engines do not divide their GPUs"
+    step, engine = whole("--global-batch-size"), whole("--rollout-num-gpus-per-engine")
     dynamic = "--use-dynamic-batch-size" in values
-    if dynamic != ("--max-tokens-per-gpu" in values) or dynamic == ("--micro-batch-size" in values):
-        yield "micro-batches are numbers of tokens or of sequences"
+    budgets = [
+        int(values[key]) * whole("--context-parallel-size")
+        for key in ("--max-tokens-per-gpu", "--log-probs-max-tokens-per-gpu")
+        if key in values
+    ]
     longest = whole("--rollout-max-prompt-len") + whole("--rollout-max-response-len")
-    context = whole("--context-parallel-size")
-    for key in ("--max-tokens-per-gpu", "--log-probs-max-tokens-per-gpu"):
-        if key in values and int(values[key]) * context < longest:
-            yield f"{key} is below the longest sequence"
-    together = "--colocate" in values
-    if together and not {"--offload-train", "--offload-rollout"} <= values.keys():
-        yield "what is colocated is offloaded"
-    if not 0 < float(values.get("--sglang-mem-fraction-static", 0)) < 1:
-        yield "the share of memory is from 0 to 1"
-    if values.get("--advantage-estimator") == "ppo" and "--offload-train" not in values:
-        yield "a critic is offloaded"
-    if whole("--num-experts") % whole("--expert-model-parallel-size"):
-        yield "groups do not divide the experts"
+    critic = values.get("--advantage-estimator") == "ppo"
+    offloaded = {"--offload-train", "--offload-rollout"} & values.keys()
+    rules = {
+        "sizes divide the GPUs": gpus % split == 0,
+        "optimizer steps divide the batch": batch % step == 0,
+        "data ranks divide an optimizer step": step % max(gpus // split, 1) == 0,
+        "engines divide their GPUs": whole("--rollout-num-gpus", gpus) % engine == 0,
+        "budgets are there where they count": dynamic == ("--max-tokens-per-gpu" in values),
+        "sequences are there where they count": dynamic != ("--micro-batch-size" in values),
+        "budgets hold the longest sequence": all(each >= longest for each in budgets),
+        "what is colocated is offloaded": "--colocate" not in values or len(offloaded) == 2,
+        "a critic is offloaded": not critic or "--offload-train" in values,
+        "a share is one": 0 < float(values.get("--sglang-mem-fraction-static", 0)) < 1,
+        "groups divide the experts": whole("--num-experts", 0)
+        % whole("--expert-model-parallel-size")
+        == 0,
+    }
+    yield from (f"not so: {rule}" for rule, holds in rules.items() if not holds)

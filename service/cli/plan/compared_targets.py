@@ -9,8 +9,7 @@ from rich.text import Text
 from automap.planner import TargetCost, target_cost
 from automap.planner.frameworks import framework, framework_names
 from automap.planner.spec import JobSpec
-from automap.planner.targets import ANY, TARGETS
-from automap.planner.targets.limits import limits
+from automap.planner.targets import ANY, TARGETS, limits_in_words
 from automap.service.cli.options.plans import CompareArguments
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
@@ -76,7 +75,7 @@ def _unsaid(cost: TargetCost) -> list[str]:
     """What a target cannot be told: a framework's limits in its words, else those of its table."""
     if cost.target in framework_names():
         return [limit.what for limit in framework(cost.target).limits]
-    return [words for words, _ in limits(TARGETS[cost.target])]
+    return limits_in_words(TARGETS[cost.target])
 
 
 def _as_json(cost: TargetCost) -> dict[str, Any]:

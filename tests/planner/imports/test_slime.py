@@ -187,10 +187,8 @@ def test_what_is_given_beside_the_files_wins() -> None:
 def test_a_launch_of_another_framework_is_named() -> None:
     verl = LaunchFile("a.sh", "python3 -m verl.trainer.main_ppo data.train_batch_size=1\n")
     [told] = refused(verl)
-    assert (
-        told
-        == "a.sh line 1 starts verl.trainer.main_ppo, which is verl, not slime (import it as verl@0.9.1)"
-    )
+    starts = "a.sh line 1 starts verl.trainer.main_ppo, which is verl, not slime"
+    assert told == f"{starts} (import it as verl@0.9.1)"
     [told] = refused(launch("colocated-4b"), target="verl@0.9.1")
     assert "starts train.py, which is slime, not verl (import it as slime@0.3.1)" in told
     assert (
