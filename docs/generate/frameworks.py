@@ -61,7 +61,7 @@ def _framework(name: str) -> Iterator[str]:
         yield f"- {each}"
     yield (
         f"\n{_CHECKED[described.name]} No prediction was compared with a run yet; `automap "
-        f"calibrate --format {described.name}` reads its log, and says how far off the prices are.\n"
+        f"calibrate --format {described.name}` reads its log, and says how far off prices are.\n"
     )
 
 
