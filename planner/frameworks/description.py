@@ -13,7 +13,7 @@ from automap.planner.errors import SpecError
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
 TYPES = ("flag", "whole", "number", "word", "text")
-"""Of values: a flag is written without one where it is true, and not at all where it is false."""
+"""What values are; a flag is written without one where it is true, and else not at all."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
 

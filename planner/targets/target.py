@@ -85,7 +85,7 @@ class Target:
     offloads_to_generate: bool = False
     """What trains is on the host while the same GPUs generate."""
     offloads_to_train: bool = False
-    """Of several models that train each is on the host while another one works."""
+    """Where several models train, each is on the host while another one works."""
     overlaps_only_stale: bool = False
     """Iterations overlap only with `search.staleness`."""
     packed_context: bool = False

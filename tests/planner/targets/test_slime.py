@@ -36,7 +36,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
 def test_the_best_plan_is_sound_and_exported(plan: Plan) -> None:
     assert plan.spec.workload.rollout_engine == "sglang"
     assert plan.search.target == SLIME.name
-    # Where iterations overlap, the settings that calls share are often too many for so short a time.
+    # Where iterations overlap, shared settings are often too many for so short a time.
     assert plan.search.status == "optimal" or plan.spec.search.staleness
     assert violations(resolve(plan.spec), plan) == []
     assert SLIME.name in plan.runs_with
