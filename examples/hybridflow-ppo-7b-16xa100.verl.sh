@@ -48,10 +48,13 @@ fi
 
 # Keys change between versions.
 version=$(python3 -c 'import importlib.metadata as m; print(m.version('"'"'verl'"'"'))')
-if [ "$version" != 0.9.1 ]; then
-  echo "not started: this is for verl@0.9.1, and $version is installed" >&2
-  exit 2
-fi
+case "$version" in
+  0.9.1) ;;
+  *)
+    echo "not started: this is for verl@0.9.1, and $version is installed" >&2
+    exit 2
+    ;;
+esac
 
 export HYDRA_FULL_ERROR=1
 
