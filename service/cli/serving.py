@@ -9,7 +9,7 @@ from automap.service.settings import Settings
 
 def run_server(given: ServeArguments) -> None:
     """Migrate and serve until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(host=given.host, port=given.port, database_url=given.database_url)
+    settings = settings_with(host=given.host, port=given.port, database_url=given.database_url)
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,12 +25,12 @@ def run_server(given: ServeArguments) -> None:
     except OpenServiceError as error:
         raise BadInputError(str(error)) from None
     except SQLAlchemyError as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
 
 
 def run_worker(given: WorkerArguments) -> None:
     """Migrate and work until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(database_url=given.database_url, ray_address=given.ray_address)
+    settings = settings_with(database_url=given.database_url, ray_address=given.ray_address)
     from sqlalchemy.exc import SQLAlchemyError
 
     from automap.service.server import migrate
@@ -45,10 +45,15 @@ def run_worker(given: WorkerArguments) -> None:
         migrate(settings)
         work(settings, until_stdin_closes=given.until_stdin_closes)
     except SQLAlchemyError as error:
-        raise _unusable(error) from error
+        raise unusable(error) from error
 
 
-def _settings(**options: object) -> Settings:
+def settings_with(**options: object) -> Settings:
+    """The settings of the environment, where an option given here wins.
+
+    Raises:
+        BadInputError: they are wrong, a line each.
+    """
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**given)  # type: ignore[arg-type]
@@ -56,7 +61,8 @@ def _settings(**options: object) -> Settings:
         raise BadInputError("the settings are wrong", _setting_lines(error)) from None
 
 
-def _unusable(error: Exception) -> ServerError:
+def unusable(error: Exception) -> ServerError:
+    """What is reported when the database cannot be used."""
     return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")
 
 
