@@ -65,6 +65,7 @@ def _follow_foreign_keys(connection: Connection) -> None:
             else f'DELETE FROM "{table}"'
         )
         connection.exec_driver_sql(f"{change} WHERE rowid = ?", (row_id,))
+    connection.commit()  # each migration was, by itself: SQLite's DDL counts as untransactional
 
 
 given: Connection | None = context.config.attributes.get("connection")
