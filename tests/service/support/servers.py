@@ -25,8 +25,8 @@ def free_port() -> int:
 class Server:
     """A server process and its address."""
 
-    def __init__(self, url: str, **settings: object) -> None:
-        port = free_port()
+    def __init__(self, url: str, *, port: int | None = None, **settings: object) -> None:
+        port = port or free_port()
         environment = {
             **os.environ,
             "AUTOMAP_DATABASE_URL": url,
@@ -63,8 +63,8 @@ class Server:
 
 
 @contextmanager
-def serving(url: str, **settings: object) -> Iterator[Server]:
-    server = Server(url, **settings)
+def serving(url: str, *, port: int | None = None, **settings: object) -> Iterator[Server]:
+    server = Server(url, port=port, **settings)
     try:
         server.wait_until_ready()
         yield server
