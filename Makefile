@@ -47,7 +47,7 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
+.PHONY: chaos help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -96,6 +96,9 @@ bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print their figures
 	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+
+chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random faults and count what is lost (CHAOS=--database postgresql)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(CHAOS)
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction

@@ -154,7 +154,7 @@ class Clients:
         draw = random.Random(self._options.seed)
         while not self._stopping.is_set():
             try:
-                job_id = self._to_follow.pop()
+                job_id = self._to_follow.pop(0)
             except IndexError:
                 time.sleep(PAUSE_SECONDS)
                 continue

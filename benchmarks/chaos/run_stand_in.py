@@ -87,7 +87,9 @@ def iterate(folder: Path, mode: str, calls: list[str], iterations: int) -> None:
         if mode == "die" and iteration == 2 and first == 0:
             os.write(1, b'AUTOMAP-EVENT {"type": "iter')
             os.kill(os.getpid(), signal.SIGKILL)
-        state.write_text(str(iteration))
+        # Whole or not at all, as checkpoints are: it may be killed at any time.
+        (folder / "checkpoint.new").write_text(str(iteration))
+        (folder / "checkpoint.new").replace(state)
         checkpoint = folder / "checkpoints" / f"iteration-{iteration:06}"
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "manifest.json").write_text("{}")
