@@ -54,7 +54,10 @@ class Stack:
         self.journal.touch()
         self.disk: Disk = disk_at(self.data, mebibytes=DISK_MEBIBYTES)
         self.temporary = self.data / "tmp"
-        self.temporary.mkdir()
+        if options.ray:
+            # The paths of Ray's sockets have a bounded length.
+            self.temporary = Path(tempfile.mkdtemp(prefix="c"))
+        self.temporary.mkdir(exist_ok=True)
         self.database: TestedDatabase = (
             Sqlite(self.data) if options.database == "sqlite" else Postgres(self.data, self.logs)
         )
@@ -62,6 +65,10 @@ class Stack:
         self.addresses = [f"http://127.0.0.1:{port}" for port in ports]
         environment = self._environment()
         self.head = None if options.ray else self._head(environment)
+        if options.ray:
+            run = "-m benchmarks.chaos.journalled_run"
+            environment["AUTOMAP_RUN_COMMAND"] = f"{sys.executable} {run}"
+            environment["AUTOMAP_JOB_ENVIRONMENT"] = "AUTOMAP_CHAOS_JOURNAL"
         self.apis = [
             Kept(
                 f"api-{number}",
@@ -125,6 +132,7 @@ class Stack:
         """Remove the folder; what is mounted there must be free."""
         self.disk.close()
         shutil.rmtree(self.folder)
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _head(self, environment: dict[str, str]) -> Kept:
         port = free_port()
