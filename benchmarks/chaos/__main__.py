@@ -74,8 +74,7 @@ class Run:
         runs = overlaps(stack.entries(), self._ledger)
         leftovers.look_for(stack, shared_before, self._ledger)
         self._report(stack, clients, runs)
-        if not self._ledger.violations:
-            stack.close()
+        stack.close(keep_logs=bool(self._ledger.violations))
         return not self._ledger.violations
 
     def _share(self) -> float:

@@ -128,11 +128,11 @@ class Stack:
             if name in command:
                 yield process
 
-    def close(self) -> None:
-        """Remove the folder; what is mounted there must be free."""
+    def close(self, *, keep_logs: bool) -> None:
+        """Give the disk back, and remove the folder, but for logs that somebody wants to read."""
         self.disk.close()
-        shutil.rmtree(self.folder)
         shutil.rmtree(self.temporary, ignore_errors=True)
+        shutil.rmtree(self.data if keep_logs else self.folder)
 
     def _head(self, environment: dict[str, str]) -> Kept:
         port = free_port()
