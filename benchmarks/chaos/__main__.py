@@ -9,6 +9,7 @@ twice or left over.
 import argparse
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -49,6 +50,13 @@ class Run:
         """Whether nothing was wrong."""
         shared_before = leftovers.shared_memory()
         stack = Stack(self._options)
+        try:
+            return self._run(stack, shared_before)
+        finally:
+            leftovers.end_all()
+            stack.close(keep_logs=bool(self._ledger.violations))
+
+    def _run(self, stack: Stack, shared_before: set[str]) -> bool:
         self._say(f"{stack.database.name}, disk {stack.disk.how}, logs in {stack.logs}")
         clients = Clients(stack.addresses, self._options, self._ledger, self._share)
         try:
@@ -74,7 +82,6 @@ class Run:
         runs = overlaps(stack.entries(), self._ledger)
         leftovers.look_for(stack, shared_before, self._ledger)
         self._report(stack, clients, runs)
-        stack.close(keep_logs=bool(self._ledger.violations))
         return not self._ledger.violations
 
     def _share(self) -> float:
@@ -181,6 +188,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=(), help="these kinds of fault alone")
     given = vars(parser.parse_args())
     adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended
     os.environ.setdefault("PYTHONPATH", os.getcwd())
     options = Options(**{**given, "only": tuple(given["only"])})
     sys.exit(0 if Run(options, Console(width=110)).run() else 1)

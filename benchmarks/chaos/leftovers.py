@@ -1,6 +1,8 @@
 """What must be gone when everything has been stopped."""
 
 import os
+import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +35,17 @@ def look_for(stack: Stack, shared_before: set[str], ledger: Ledger) -> None:
             ledger.violate(f"shared memory is left: {name}", at=0)
     for folder in sorted(stack.temporary.iterdir()):
         ledger.violate(f"a temporary file is left: {folder.name}", at=0)
+
+
+def end_all() -> None:
+    """Kill whatever is left of what was started from here, also where a run was broken off."""
+    for process in list(descendants(os.getpid())):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + GONE_SECONDS
+    while list(descendants(os.getpid())) and time.monotonic() < deadline:
+        reap()
+        time.sleep(0.1)
 
 
 def _in_use() -> set[str]:
