@@ -203,9 +203,12 @@ class Client(Transport):
         """The last lines that a job has printed."""
         return self.request("GET", f"jobs/{job_id}/logs?tail={tail}").text
 
-    def job_events(self, job_id: Id, *, after: int = 0) -> Iterator[Event]:
-        """What happens in a job, as it happens, to its end; lost connections are opened again."""
-        return self.events(f"jobs/{job_id}/events", after=after)
+    def job_events(self, job_id: Id, *, after: int = 0, retries: int = 30) -> Iterator[Event]:
+        """What happens in a job, as it happens, to its end.
+
+        A lost connection is opened again, up to `retries` times in a row.
+        """
+        return self.events(f"jobs/{job_id}/events", after=after, retries=retries)
 
     def wait_for_job(
         self, job_id: Id, *, seconds: float = SEARCHES_SECONDS

@@ -126,7 +126,7 @@ class Image:
             "trap 'kill $server; wait $server || true' EXIT",
             f"end=$(( $(date +%s) + {READY_SECONDS} ))",
             f"until {well}; do kill -0 $server; test $(date +%s) -lt $end; sleep 0.5; done",
-            *(self.command(each, user=USER) for each in wanted),
+            *(self.command(each, user=USER, **variables) for each in wanted),
         ]
         script = shlex.quote("\n".join(inside))
         self.lines.append(f"export image; unshare --net bash -c {script}")
@@ -181,7 +181,6 @@ def test_the_api_is_built_and_answers(tmp_path: Path) -> None:
         wanted=[ask, "automap db check", "id -u"],
         AUTOMAP_SECRETS_FOLDER="/secrets",
     )
-    image.variables["AUTOMAP_DATABASE_URL"] = "sqlite:////data/a.db"
     out = image.run(tmp_path)
     assert '"items":[]' in out
     assert out.splitlines()[-1] == str(USER)

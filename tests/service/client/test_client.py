@@ -116,10 +116,12 @@ def test_events_go_on_with_the_next_server(databases: Databases) -> None:
     first = Server(url, port=port)
     address = f"http://127.0.0.1:{port}"
     heard = []
-    with Client(address, pause_seconds=0.2, retries=100) as client:
+    with Client(address, pause_seconds=0.2, retries=300) as client:
         first.wait_until_ready()
         job = client.submit(TINY, run_settings())
-        following = threading.Thread(target=lambda: heard.extend(client.job_events(job.id)))
+        following = threading.Thread(
+            target=lambda: heard.extend(client.job_events(job.id, retries=300))
+        )
         following.start()
         time.sleep(0.5)
         first.process.send_signal(signal.SIGKILL)
