@@ -61,7 +61,7 @@ ADVISORY_SERVICE := https://pypi.org
 ADVISORIES := import json, urllib.request as request; \
 	json.load(request.urlopen("$(ADVISORY_SERVICE)/pypi/pip/24.0/json", timeout=10))["vulnerabilities"]
 
-.PHONY: help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
+.PHONY: chaos help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -127,6 +127,9 @@ bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print their figures
 	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+
+chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random faults and count what is lost (CHAOS=--database postgresql)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(CHAOS)
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction

@@ -1,16 +1,26 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
+import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from automap.planner.runs import RECENT, THRESHOLD
 from automap.service.telemetry.logs import LogFormat, LogLevel, LogSettings
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"
+"""A variable: the folder with a file for each setting that is kept out of the environment."""
 
 
 def canonical_host(name: str) -> str:
@@ -33,6 +43,22 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="AUTOMAP_", frozen=True, extra="ignore", validate_by_name=True
     )
+
+    def __init__(self, **given: Any) -> None:
+        """What is given wins over a file `automap_…` of the folder, and that over a variable."""
+        given.setdefault("_secrets_dir", os.environ.get(SECRETS_FOLDER))
+        super().__init__(**given)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, file_secret_settings, env_settings
 
     database_url: str = "sqlite:///.automap/automap.db"
     """A URL: sqlite:///PATH, or postgresql://USER:PASSWORD@HOST/NAME."""

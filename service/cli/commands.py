@@ -292,6 +292,47 @@ def schema(given: plans.SchemaArguments) -> None:
     print_schema(given)
 
 
+def upgrade(given: runs.UpgradeArguments) -> None:
+    """Bring the database to the newest revision, as a server does when it starts."""
+    from automap.service.cli.database import run_upgrade
+
+    run_upgrade(given)
+
+
+def downgrade(given: runs.DowngradeArguments) -> None:
+    """Take the database back to an older revision, after saying what would be lost."""
+    from automap.service.cli.database import run_downgrade
+
+    run_downgrade(given)
+
+
+def backup(given: runs.BackupArguments) -> None:
+    """Write all rows as of this moment to one file, while the service runs."""
+    from automap.service.cli.database import run_backup
+
+    run_backup(given)
+
+
+def restore(given: runs.RestoreArguments) -> None:
+    """Fill a database from a backup, of an older version or of the other kind of database too.
+
+    Stop the service before. Either all of the backup is there in the end, or nothing has changed.
+    """
+    from automap.service.cli.database import run_restore
+
+    run_restore(given)
+
+
+def check(given: runs.CheckArguments) -> None:
+    """Say whether the database is sound: file, revision, references, documents, leases.
+
+    Exits 1 if there is a fault.
+    """
+    from automap.service.cli.database import run_check
+
+    run_check(given)
+
+
 COMMANDS = (
     examples,
     plan,
@@ -327,3 +368,5 @@ COMMANDS = (
     schema,
 )
 """In the order of `automap --help`."""
+DATABASE_COMMANDS = (upgrade, downgrade, backup, restore, check)
+"""In the order of `automap db --help`."""

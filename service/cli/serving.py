@@ -59,7 +59,7 @@ def settings_from(**options: object) -> Settings:
     """
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        return Settings(**given)
     except ValidationError as error:
         raise BadInputError("the settings are wrong", _setting_lines(error)) from None
 

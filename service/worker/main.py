@@ -23,7 +23,7 @@ from automap.service.worker.supervision import Supervision
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""After Ray or the database did not answer."""
+"""After Ray or the database did not answer, or nothing could be written."""
 
 
 def can_submit() -> bool:
@@ -56,7 +56,7 @@ class Worker:
             self._say_well()
             try:
                 held = self._claim()
-            except (RayUnavailableError, SQLAlchemyError) as error:
+            except (RayUnavailableError, SQLAlchemyError, OSError) as error:
                 log.error("no job can be taken: %s", error)
                 self._stopping.wait(RETRY_SECONDS)
                 continue

@@ -84,7 +84,8 @@ class Supervision:
                 try:
                     if self._step():
                         return
-                except (RayUnavailableError, SQLAlchemyError) as error:
+                except (RayUnavailableError, SQLAlchemyError, OSError) as error:
+                    # OSError: a full disk, mostly.
                     self._begin_anew(error)
                     self._stopping.wait(self._settings.poll_seconds)
             self._write(lambda session: job_queue.release(session, self._held))

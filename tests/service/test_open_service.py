@@ -78,7 +78,7 @@ def test_a_refusal_makes_no_database(tmp_path: Path) -> None:
 def test_the_environment_is_hidden_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(server, "hide_environment", lambda: done.append("hidden"))
-    monkeypatch.setattr(server.logging, "basicConfig", lambda **_: done.append("began"))
+    monkeypatch.setattr(server.logs, "set_up", lambda *_: done.append("began"))
     with pytest.raises(StartedError):
         server.serve(Settings())
     assert done == ["hidden", "began"]
@@ -129,8 +129,10 @@ def test_the_command_says_what_to_do() -> None:
     assert "AUTOMAP_ALLOW_WITHOUT_KEYS=1" in " ".join(ended.stderr.split())
 
 
-def test_compose_asks_for_keys() -> None:
+def test_compose_does_not_start_without_keys() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    assert compose["services"]["api"]["environment"]["AUTOMAP_API_KEYS"].startswith(
-        "${AUTOMAP_API_KEYS:?"
-    )
+    api = compose["services"]["api"]
+    # A secret that is a file must be there, or nothing is started.
+    assert "automap_api_keys" in api["secrets"]
+    assert compose["secrets"]["automap_api_keys"] == {"file": "deploy/secrets/automap_api_keys"}
+    assert "AUTOMAP_ALLOW_WITHOUT_KEYS" not in api["environment"]

@@ -36,7 +36,12 @@ type Operation<M extends Method, P> = P extends keyof paths
 type PathsOf<M extends Method> = {
   [P in keyof paths]: paths[P] extends { [K in M]: { responses: unknown } } ? P : never;
 }[keyof paths];
-type Content<R> = R extends { content: infer C } ? C[keyof C] : undefined;
+// Lists are CSV, too, for those who ask for it; the page never does.
+type Content<R> = R extends { content: { "application/json": infer C } }
+  ? C
+  : R extends { content: infer C }
+    ? C[keyof C]
+    : undefined;
 type Answer<Op> = Op extends { responses: infer R }
   ? { [S in keyof R & (200 | 201 | 202 | 204)]: Content<R[S]> }[keyof R & (200 | 201 | 202 | 204)]
   : never;

@@ -99,7 +99,7 @@ class _OnService:
 
     def create(self, new: NewApiKey) -> CreatedApiKey:
         answer = self._service.ask("POST", "keys", data=new.model_dump(mode="json"))
-        return parsed(CreatedApiKey, answer.content, self._service.server)
+        return parsed(CreatedApiKey, answer.content, self._service)
 
     def keys(self, query: ApiKeyQuery) -> Page[ApiKeyRecord]:
         page: Page[ApiKeyRecord] = self._page("keys", query, Page[ApiKeyRecord])
@@ -107,7 +107,7 @@ class _OnService:
 
     def revoke(self, key_id: UUID) -> ApiKeyRecord:
         answer = self._service.ask("DELETE", f"keys/{key_id}")
-        return parsed(ApiKeyRecord, answer.content, self._service.server)
+        return parsed(ApiKeyRecord, answer.content, self._service)
 
     def requests(self, query: AuditQuery) -> Page[AuditRecord]:
         page: Page[AuditRecord] = self._page("audit", query, Page[AuditRecord])
@@ -116,7 +116,7 @@ class _OnService:
     def _page(self, path: str, query: ApiKeyQuery | AuditQuery, model: Any) -> Any:
         asked = urlencode(query.model_dump(mode="json", exclude_none=True))
         answer = self._service.ask("GET", f"{path}?{asked}")
-        return parsed(model, answer.content, self._service.server)
+        return parsed(model, answer.content, self._service)
 
 
 def all_keys(records: Records, owner: str | None) -> list[ApiKeyRecord]:

@@ -203,3 +203,37 @@ class CalibrateArguments:
     )
     server: str | None = option("A service whose jobs RUN names by id.", metavar="URL")
     api_key: KeyOption = None
+
+
+@dataclass(frozen=True)
+class UpgradeArguments:
+    database_url: DatabaseOption = None
+    revision: str | None = option("Default: the newest that this version knows.")
+
+
+@dataclass(frozen=True)
+class DowngradeArguments:
+    revision: Annotated[
+        str, typer.Argument(metavar="REVISION", help="The older one; base removes everything.")
+    ]
+    database_url: DatabaseOption = None
+    yes: bool = flag("Do it without asking.", short="-y")
+
+
+@dataclass(frozen=True)
+class BackupArguments:
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where it goes; must not exist.")]
+    database_url: DatabaseOption = None
+
+
+@dataclass(frozen=True)
+class RestoreArguments:
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What automap db backup wrote.")]
+    database_url: DatabaseOption = None
+    replace: bool = flag("Remove all that is in the database, in the same transaction.")
+
+
+@dataclass(frozen=True)
+class CheckArguments:
+    database_url: DatabaseOption = None
+    json: JsonOption = False

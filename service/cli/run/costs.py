@@ -21,7 +21,7 @@ def run_costs(given: CostsArguments) -> None:
     if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    found = parsed(Costs, response.content, service.server)
+    found = parsed(Costs, response.content, service)
     out = console.stdout_console()
     if not found.items:
         out.print(Text("no run has used a GPU then"))

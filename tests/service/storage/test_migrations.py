@@ -13,7 +13,7 @@ from automap.service.schemas.access import AuditQuery, NewApiKey
 from automap.service.settings import Settings
 from automap.service.storage import api_keys, audit
 from automap.service.storage.database import Base, Database, UtcDateTime, utc_now
-from automap.service.storage.tables import AuditRow, IdempotencyRow, JobRow
+from automap.service.storage.tables import AuditRow, IdempotencyRow, JobEventRow, JobRow
 from tests.service.support.databases import Databases
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import add_job, events, record
@@ -91,6 +91,8 @@ def test_what_belongs_to_a_job_survives_the_way_up_and_runs_the_way_down(
     with database.reading() as session:
         assert session.get(JobRow, profile_id) is None
         assert session.get(JobRow, job_id) is not None
+        # What belonged to the profile went with it.
+        assert set(session.scalars(select(JobEventRow.job_id))) == {job_id}
     # Foreign keys are enforced again.
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(update(JobRow).values(plan_id=uuid4()))

@@ -31,11 +31,12 @@ class Server:
         self,
         url: str,
         *,
+        port: int | None = None,
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
         **settings: object,
     ) -> None:
-        port = free_port()
+        port = port or free_port()
         variables = {
             **os.environ,
             **(environment or {}),

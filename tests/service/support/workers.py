@@ -25,10 +25,11 @@ from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
+from benchmarks.chaos import run_stand_in
 from tests.service.support.samples import Json
 
 LEASE_SECONDS = 4.0
-STAND_IN = Path(__file__).parent / "run_stand_in.py"
+STAND_IN = Path(run_stand_in.__file__)
 PROFILE_STAND_IN = Path(__file__).parent / "profile_stand_in.py"
 TINY: Json = {
     "name": "tiny",

@@ -4,12 +4,17 @@ It takes the same arguments, prints the same marked events and ends with the sam
 trains nothing. How it behaves is the stem of the prompts' file name in its settings:
 
     ok        the iterations, as fast as it can, then a report
+    paced     ok, with a tenth of a second for every iteration
     held      waits after three iterations for a file `go` in its folder
     stubborn  held, and deaf to SIGTERM
     refuse    exit 2            fail      exit 1 after one iteration
     die       kills itself in the second iteration, unless it resumes; leaves half a line
     noisy     ok, with everything around it that output can hold
     mute      exit 0 without a report
+
+Where the environment names an AUTOMAP_CHAOS_JOURNAL it tells there that it runs, and numbers its
+events, so that others can say whether a job ever ran twice at the same time, and whether all that
+it printed was kept, once.
 """
 
 import argparse
@@ -19,19 +24,46 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 MARK = "AUTOMAP-EVENT "
+JOURNAL = os.environ.get("AUTOMAP_CHAOS_JOURNAL")
+PACE_SECONDS = 0.1
+_numbers = count(1)
 
 
 def say(folder: Path, **event: Any) -> None:
+    if JOURNAL:
+        note(folder, "lives")
+        event |= {"printed_by": os.getpid(), "number": next(_numbers)}
     line = json.dumps(event)
     with (folder / "events.jsonl").open("a") as file:
         file.write(line + "\n")
     sys.stdout.write(f"{MARK}{line}\n")
     sys.stdout.flush()
+
+
+def note(folder: Path, what: str) -> None:
+    """A line of the journal: written at once and whole, also beside other runs."""
+    entry = {"job": folder.name, "process": os.getpid(), "what": what, "at": time.monotonic()}
+    journal = os.open(str(JOURNAL), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(journal, json.dumps(entry).encode() + b"\n")
+    os.close(journal)
+
+
+def end_with_parent() -> None:
+    """End at once when standard input ends, as it does when whoever holds it dies."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def locked(folder: Path) -> Any:
@@ -47,13 +79,17 @@ def iterate(folder: Path, mode: str, calls: list[str], iterations: int) -> None:
     for iteration in range(first + 1, iterations + 1):
         while mode in ("held", "stubborn") and iteration > 3 and not (folder / "go").exists():
             time.sleep(0.05)
+        if mode == "paced":
+            time.sleep(PACE_SECONDS)
         for index, call in enumerate(calls):
             seconds = 0.01 * (index + 1)
             say(folder, type="call", call=call, iteration=iteration, seconds=seconds, bytes=1024)
         if mode == "die" and iteration == 2 and first == 0:
             os.write(1, b'AUTOMAP-EVENT {"type": "iter')
             os.kill(os.getpid(), signal.SIGKILL)
-        state.write_text(str(iteration))
+        # Whole or not at all, as checkpoints are: it may be killed at any time.
+        (folder / "checkpoint.new").write_text(str(iteration))
+        (folder / "checkpoint.new").replace(state)
         checkpoint = folder / "checkpoints" / f"iteration-{iteration:06}"
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "manifest.json").write_text("{}")
@@ -95,7 +131,10 @@ def main() -> None:
     if mode == "refuse":
         say(folder, type="failed", cause="data.path: there is no such file", kind="bad_input")
         sys.exit(2)
-    lock = locked(folder)
+    if given.until_stdin_closes:
+        end_with_parent()
+    # With a journal nothing keeps a second run away: it is there to be seen.
+    lock = None if JOURNAL else locked(folder)
     if not settings["checkpoint"]["resume"]:
         (folder / "checkpoint").unlink(missing_ok=True)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -112,7 +151,8 @@ def main() -> None:
     iterate(folder, mode, calls, iterations)
     if mode != "mute":
         say(folder, type="finished", report={"iterations": iterations, "name": plan["name"]})
-    lock.close()
+    if lock is not None:
+        lock.close()
 
 
 if __name__ == "__main__":
