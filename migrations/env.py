@@ -59,10 +59,11 @@ def _follow_foreign_keys(connection: Connection) -> None:
     for table, row_id, _, key in connection.exec_driver_sql("PRAGMA foreign_key_check").all():
         keys = connection.exec_driver_sql(f'PRAGMA foreign_key_list("{table}")').all()
         [(column, on_delete)] = [(each[3], each[6]) for each in keys if each[0] == key]
+        # The names are those of our own schema.
         change = (
-            f'UPDATE "{table}" SET "{column}" = NULL'
+            f'UPDATE "{table}" SET "{column}" = NULL'  # nosec B608
             if on_delete == "SET NULL"
-            else f'DELETE FROM "{table}"'
+            else f'DELETE FROM "{table}"'  # nosec B608
         )
         connection.exec_driver_sql(f"{change} WHERE rowid = ?", (row_id,))
     connection.commit()  # each migration was, by itself: SQLite's DDL counts as untransactional

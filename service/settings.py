@@ -19,7 +19,7 @@ from automap.service.telemetry.logs import LogFormat, LogLevel, LogSettings
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
-SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"
+SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"  # pragma: allowlist secret
 """A variable: the folder with a file for each setting that is kept out of the environment."""
 
 

@@ -59,7 +59,8 @@ class ListQuery(PageQuery):
 
     q: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         default=None,
-        description="Text in the name, owner, labels, notes, algorithm or models; case is ignored",
+        description="Words that are all in the name, owner, labels, notes, algorithm or models, "
+        "whatever their case",
     )
     label: Annotated[list[LabelFilter], Field(max_length=MAX_LABELS)] = Field(
         default=[], description="`key:value`, or `key` with any value; may be repeated"

@@ -38,7 +38,7 @@ def found_by(statement: Select[Row], table: type[Row], query: ListQuery) -> Sele
     if query.owner is not None:
         statement = statement.where(table.owner == query.owner)
     # The text of all rows is a fraction of the rows, which hold whole plans: it is looked at first.
-    wanted = [query.q.lower()] if query.q is not None else []
+    wanted = (query.q or "").lower().split()
     wanted += [label.lower() for label in query.label]
     for text in wanted:
         statement = statement.where(table.id.in_(_ids_with(table, text)))

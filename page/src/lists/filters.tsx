@@ -43,6 +43,10 @@ export function Filters(props: { place: Place; children: ComponentChildren; hint
   );
 }
 
+export function labelsOf(row: { labels: Record<string, string> }): string[] {
+  return Object.entries(row.labels).map(([key, value]) => (value ? `${key}:${value}` : key));
+}
+
 interface Page<T> {
   items: T[];
   next_cursor?: string | null;

@@ -3,7 +3,7 @@ import type { JobSummary } from "../api/types";
 import { withQuery, type Place } from "../router";
 import { moment, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
-import { Choice, Filters, usePages } from "./filters";
+import { Choice, Filters, labelsOf, usePages } from "./filters";
 
 const STATES = ["queued", "starting", "running", "succeeded", "failed", "cancelled"] as const;
 const KINDS = ["run", "profile"] as const;
@@ -14,21 +14,26 @@ export function JobList({ place }: { place: Place }) {
   useTitle("Jobs");
   const status = STATES.find((each) => each === place.query.get("status"));
   const kind = KINDS.find((each) => each === place.query.get("kind"));
-  const words = (place.query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  const pages = usePages(`${status} ${kind}`, (cursor) =>
+  const words = (place.query.get("q") ?? "").trim();
+  const pages = usePages(`${status} ${kind} ${words}`, (cursor) =>
     api.GET("/v1/jobs", {
       params: {
-        query: { ...(status && { status }), ...(kind && { kind }), ...(cursor && { cursor }) },
+        query: {
+          ...(status && { status }),
+          ...(kind && { kind }),
+          ...(words && { q: words }),
+          ...(cursor && { cursor }),
+        },
       },
     }),
   );
-  const shown = pages.items?.filter((job) => words.every((word) => textOf(job).includes(word)));
+  const shown = pages.items;
   return (
     <>
       <div class="title">
         <h1>Jobs</h1>
       </div>
-      <Filters place={place} hint="name, algorithm">
+      <Filters place={place} hint="name, owner, label, note, model, algorithm">
         <Choice
           label="State"
           value={status ?? ""}
@@ -63,13 +68,7 @@ export function JobList({ place }: { place: Place }) {
 }
 
 function nameOf(job: JobSummary): string {
-  return job.kind === "run" ? job.spec_name : "measurement of the cluster";
-}
-
-function textOf(job: JobSummary): string {
-  return [nameOf(job), job.kind === "run" ? job.algorithm : "profile", job.id]
-    .join(" ")
-    .toLowerCase();
+  return job.kind === "run" ? job.name : "measurement of the cluster";
 }
 
 function Row({ job }: { job: JobSummary }) {
@@ -83,7 +82,9 @@ function Row({ job }: { job: JobSummary }) {
       </td>
       <th scope="row">
         <a href={`#/jobs/${job.id}`}>{nameOf(job)}</a>
-        <small>{run ? (run.algorithm ?? "own dataflow") : "profile"}</small>
+        <small>
+          {[run ? (run.algorithm ?? "own dataflow") : "profile", ...labelsOf(job)].join(" · ")}
+        </small>
       </th>
       <td data-label="Progress">
         <progress value={done} max={of || 1} aria-label={`Progress of ${nameOf(job)}`} />{" "}

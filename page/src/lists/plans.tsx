@@ -4,7 +4,7 @@ import type { PlanSummary } from "../api/types";
 import { go, withQuery, type Place } from "../router";
 import { count, gap, known, moment, price, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
-import { Choice, Filters, usePages } from "./filters";
+import { Choice, Filters, labelsOf, usePages } from "./filters";
 
 const STATES = ["queued", "running", "succeeded", "failed", "cancelled"] as const;
 const ALGORITHMS = [
@@ -34,13 +34,14 @@ export function PlanList({ place }: { place: Place }) {
   useTitle("Plans");
   const status = STATES.find((each) => each === place.query.get("status"));
   const algorithm = ALGORITHMS.find((each) => each === place.query.get("algorithm"));
-  const words = (place.query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  const pages = usePages(`${status} ${algorithm}`, (cursor) =>
+  const words = (place.query.get("q") ?? "").trim();
+  const pages = usePages(`${status} ${algorithm} ${words}`, (cursor) =>
     api.GET("/v1/plans", {
       params: {
         query: {
           ...(status && { status }),
           ...(algorithm && { algorithm }),
+          ...(words && { q: words }),
           ...(cursor && { cursor }),
         },
       },
@@ -51,7 +52,7 @@ export function PlanList({ place }: { place: Place }) {
     setChosen(
       chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id].slice(-2),
     );
-  const shown = pages.items?.filter((plan) => words.every((word) => textOf(plan).includes(word)));
+  const shown = pages.items;
   return (
     <>
       <div class="title">
@@ -67,7 +68,7 @@ export function PlanList({ place }: { place: Place }) {
           New plan
         </a>
       </div>
-      <Filters place={place} hint="name, model, algorithm, cluster">
+      <Filters place={place} hint="name, owner, label, note, model, algorithm">
         <Choice
           label="State"
           value={status ?? ""}
@@ -90,11 +91,7 @@ export function PlanList({ place }: { place: Place }) {
         </Table>
       )}
       {shown?.length === 0 && (
-        <p class="quiet">
-          {pages.items?.length
-            ? "No plan that is loaded has these words."
-            : "There are no such plans."}
-        </p>
+        <p class="quiet">There are no such plans.</p>
       )}
       {pages.more && (
         <p>
@@ -107,11 +104,6 @@ export function PlanList({ place }: { place: Place }) {
   );
 }
 
-function textOf(plan: PlanSummary): string {
-  const models = Object.values(plan.models);
-  return [plan.spec_name, plan.algorithm, plan.cluster, plan.id, ...models].join(" ").toLowerCase();
-}
-
 function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) => void }) {
   const plan = props.plan;
   return (
@@ -120,8 +112,8 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
         <State of={plan.status} />
       </td>
       <th scope="row">
-        <a href={`#/plans/${plan.id}`}>{plan.spec_name}</a>
-        <small>{plan.algorithm ?? "own dataflow"}</small>
+        <a href={`#/plans/${plan.id}`}>{plan.name}</a>
+        <small>{[plan.algorithm ?? "own dataflow", ...labelsOf(plan)].join(" · ")}</small>
       </th>
       <td data-label="Models">{[...new Set(Object.values(plan.models))].join(", ") || "–"}</td>
       <td class="number" data-label="GPUs">
@@ -145,7 +137,7 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
       <td data-label="Compare">
         <input
           type="checkbox"
-          aria-label={`Compare ${plan.spec_name} of ${moment(plan.created_at)}`}
+          aria-label={`Compare ${plan.name} of ${moment(plan.created_at)}`}
           checked={props.chosen}
           disabled={plan.status !== "succeeded"}
           onChange={() => props.choose(plan.id)}
