@@ -1,5 +1,7 @@
 """Give plans and jobs a name, an owner, labels and notes, and jobs a priority."""
 
+from uuid import UUID
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -74,17 +76,34 @@ def _name_those_there_are() -> None:
 
 
 def _describe_those_there_are() -> None:
-    op.execute(
-        "INSERT INTO plan_texts (plan_id, text)"
-        " SELECT id, lower(name || '\n' || owner || '\n' || coalesce(algorithm, '')) FROM plans"
+    """In Python: lower() of SQLite knows ASCII alone."""
+    connection = op.get_bind()
+    texts = {
+        row.id: [row.name, row.owner, row.algorithm or ""]
+        for row in connection.execute(sa.select(*_columns("plans", "id", "algorithm")))
+    }
+    models = sa.table("plan_models", sa.column("plan_id", sa.Uuid()), sa.column("architecture"))
+    for plan_id, model in connection.execute(sa.select(models)):
+        texts[plan_id].append(model)
+    of_plans = {plan_id: "\n".join(parts).lower() for plan_id, parts in texts.items()}
+    _insert("plan", of_plans)
+    jobs = connection.execute(sa.select(*_columns("jobs", "id", "plan_id")))
+    _insert(
+        "job",
+        {
+            row.id: f"{row.name}\n{row.owner}\n".lower() + of_plans.get(row.plan_id, "")
+            for row in jobs
+        },
     )
-    models = sa.text("SELECT plan_id, architecture FROM plan_models")
-    add = sa.text("UPDATE plan_texts SET text = text || '\n' || lower(:model) WHERE plan_id = :id")
-    for plan_id, model in op.get_bind().execute(models).all():
-        op.get_bind().execute(add, {"id": plan_id, "model": model})
-    op.execute(
-        "INSERT INTO job_texts (job_id, text)"
-        " SELECT jobs.id, lower(jobs.name || '\n' || jobs.owner)"
-        " || coalesce('\n' || plan_texts.text, '')"
-        " FROM jobs LEFT JOIN plan_texts ON plan_texts.plan_id = jobs.plan_id"
-    )
+
+
+def _columns(table: str, *more: str) -> list[sa.ColumnClause[object]]:
+    uuids = ("id", "plan_id")
+    columns = [sa.column(name, sa.Uuid() if name in uuids else None) for name in more]
+    return list(sa.table(table, sa.column("name"), sa.column("owner"), *columns).c)
+
+
+def _insert(what: str, texts: dict[UUID, str]) -> None:
+    table = sa.table(f"{what}_texts", sa.column(f"{what}_id", sa.Uuid()), sa.column("text"))
+    if texts:
+        op.bulk_insert(table, [{f"{what}_id": key, "text": text} for key, text in texts.items()])

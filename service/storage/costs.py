@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from automap.service.schemas.costs import Cost, CostQuery, Costs
@@ -82,6 +82,9 @@ def _uses(session: Session, query: CostQuery) -> Iterator[Use]:
         .where(JobRow.started_at.is_not(None), PlanRow.gpus_used.is_not(None))
         .execution_options(yield_per=1000)
     )
+    if query.after is not None:
+        over = JobRow.finished_at
+        statement = statement.where(or_(over.is_(None), over > query.after))
     if query.before is not None:
         statement = statement.where(JobRow.started_at < query.before)
     for row in session.execute(statement):

@@ -59,6 +59,7 @@ def new_job_row(
     labels: Mapping[str, str] | None = None,
     notes: str | None = None,
     priority: int = 0,
+    retry_of: UUID | None = None,
 ) -> JobRow:
     """The row of a run of this plan, whose text has been loaded."""
     spec = required(JobSpec, plan.spec, plan_id=plan.id)
@@ -69,6 +70,7 @@ def new_job_row(
         labels=dict(labels or {}),
         notes=notes,
         priority=priority,
+        retry_of=retry_of,
         plan=plan,
         created_at=utc_now(),
         settings=settings.model_dump(mode="json"),
@@ -80,30 +82,6 @@ def new_job_row(
     )
     row.text = JobTextRow(text=descriptions.text_of_job(row, plan.text.text))
     return row
-
-
-def repeated(row: JobRow, *, owner: str) -> JobRow:
-    """A new job of the same plan and settings, called and labelled as the old one."""
-    assert row.plan is not None
-    again = JobRow(
-        id=uuid4(),
-        name=row.name,
-        owner=owner,
-        labels=dict(row.labels),
-        notes=row.notes,
-        priority=row.priority,
-        retry_of=row.id,
-        plan=row.plan,
-        created_at=utc_now(),
-        settings=row.settings,
-        iteration=0,
-        iterations=row.iterations,
-        measured=call_seconds.NOTHING,
-        attempts=0,
-        log_offset=0,
-    )
-    again.text = JobTextRow(text=descriptions.text_of_job(again, row.plan.text.text))
-    return again
 
 
 def find_job(session: Session, job_id: UUID) -> AnyJobRecord:

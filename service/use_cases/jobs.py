@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session
 
 from automap.executor.folders import RunFolders
 from automap.planner import Plan
@@ -11,7 +11,12 @@ from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
-from automap.service.runs.checked_settings import plan_errors, settings_errors, spec_errors
+from automap.service.runs.checked_settings import (
+    RunSettings,
+    plan_errors,
+    settings_errors,
+    spec_errors,
+)
 from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
@@ -42,7 +47,9 @@ def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) 
             return _as_run(job_records.find_job(session, answer.made))
 
 
-def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobRecord:
+def _make(
+    service: ServiceParts, body: Body[JobRequest], answer: Answer, *, retry_of: UUID | None = None
+) -> JobRecord:
     request = body.content
     _check_choice(request)
     folders = allowed_folders(service.database, service.settings)
@@ -63,6 +70,7 @@ def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobR
             labels=request.labels,
             notes=request.notes,
             priority=request.priority,
+            retry_of=retry_of,
         )
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
@@ -154,27 +162,45 @@ def _stored_plan(
     return row
 
 
-def retry_job(session: Session, job_id: UUID, *, owner: str) -> JobRecord:
-    """A new job like one that is over, queued.
+def retry_job(service: ServiceParts, job_id: UUID, *, key: str | None) -> JobRecord:
+    """Queue a new job like one that is over, checked as if it had been sent again.
 
     Raises:
         NotFoundError: there is none.
         ConflictError: it is not over, it measures profiles, or its plan is gone.
+        InvalidInputError: its settings would be refused today.
+        OlderVersionError: an earlier version has stored them, and this one reads them no more.
+        KeyReusedError, RequestInProgressError: the key stands for another request.
     """
-    row = session.scalars(
-        select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
-    ).one_or_none()
+    with service.database.reading() as session:
+        request = _again(session.get(JobRow, job_id), job_id)
+    body = Body(content=request, data=request.model_dump(mode="json"))
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=str(job_id), of="retry:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _make(service, body, answer, retry_of=job_id)
+        with service.database.reading() as session:
+            return _as_run(job_records.find_job(session, answer.made))
+
+
+def _again(row: JobRow | None, job_id: UUID) -> JobRequest:
+    """The request that would make such a job."""
     if row is None:
         raise NotFoundError("job", job_id)
     if row.status in UNFINISHED:
         raise ConflictError(f"Job {job_id} is {row.status}: it can be run again when it is over")
-    if row.plan is None:
+    if row.plan_id is None:
         raise ConflictError(f"Job {job_id} measures the cluster: start another measurement")
-    if row.plan.plan is None:
-        raise ConflictError(f"Plan {row.plan.id} is {row.plan.status}: there is nothing to run")
-    again = job_records.repeated(row, owner=owner)
-    job_queue.enqueue(session, again)
-    return _as_run(job_records.job_record(again))
+    return JobRequest(
+        plan_id=row.plan_id,
+        settings=required(RunSettings, row.settings, plan_id=row.plan_id),
+        name=row.name,
+        labels=row.labels,
+        notes=row.notes,
+        priority=row.priority,
+    )
 
 
 def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:

@@ -179,10 +179,10 @@ def get_job_logs(job_id: UUID, session: ReadSessionDep, tail: TailQuery = 1000) 
     },
 )
 def retry_job(
-    job_id: UUID, service: ServiceDep, session: SessionDep, response: Response
+    job_id: UUID, service: ServiceDep, response: Response, idempotency_key: KeyDep
 ) -> JobRecord:
     """Queue a new job of the same plan and settings as one that is over."""
-    record = jobs.retry_job(session, job_id, owner=service.caller.owner)
+    record = jobs.retry_job(service, job_id, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{record.id}"
     _ask_again_later(response, record)
     return record

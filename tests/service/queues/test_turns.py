@@ -72,5 +72,8 @@ def test_a_job_that_is_over_is_run_again(client: TestClient, database: Database)
     assert (again["retry_of"], again["status"], again["owner"]) == (str(job_id), "queued", "local")
     found = client.get("/v1/jobs", params={"q": "night"}).json()["items"]
     assert [each["id"] for each in found] == [again["id"], str(job_id)]
+    key = {"Idempotency-Key": "again"}
+    twice = [client.post(f"/v1/jobs/{job_id}/retry", headers=key).json()["id"] for _ in "ab"]
+    assert twice[0] == twice[1] != again["id"]
     missing = "/v1/jobs/11111111-2222-3333-4444-555555555555/retry"
     problem(client.post(missing), 404, "not-found")

@@ -10,10 +10,12 @@ from sqlalchemy.exc import IntegrityError
 
 from automap import migrations
 from automap.service.schemas.access import AuditQuery, NewApiKey
+from automap.service.schemas.jobs import JobQuery
+from automap.service.schemas.plans import PlanQuery
 from automap.service.settings import Settings
-from automap.service.storage import api_keys, audit
+from automap.service.storage import api_keys, audit, job_records, plan_records
 from automap.service.storage.database import Base, Database, UtcDateTime, utc_now
-from automap.service.storage.tables import AuditRow, IdempotencyRow, JobEventRow, JobRow
+from automap.service.storage.tables import AuditRow, IdempotencyRow, JobEventRow, JobRow, PlanRow
 from tests.service.support.databases import Databases
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import add_job, events, record
@@ -70,6 +72,22 @@ def test_keys_survive_the_way_up_and_those_of_plans_the_way_down(databases: Data
     migrations.upgrade(database.engine)
     with database.engine.connect() as connection:
         command.check(migrations.alembic_config(connection))
+    database.dispose()
+
+
+def test_plans_and_jobs_of_before_are_found_by_their_text(databases: Databases) -> None:
+    database = opened(databases, "texts")
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    with database.transaction() as session:
+        session.execute(update(PlanRow).values(spec_name="Ärger"))
+    migrations.downgrade(database.engine, "0007")
+    migrations.upgrade(database.engine)
+    with database.reading() as session:
+        (plan,) = plan_records.list_plans(session, PlanQuery(q="ärger tiny")).items
+        assert (plan.name, plan.owner, plan.labels) == ("Ärger", "local", {})
+        (job,) = job_records.list_jobs(session, JobQuery(q="ÄRGER")).items
+        assert (job.id, job.name) == (job_id, "Ärger")
     database.dispose()
 
 
