@@ -43,7 +43,7 @@ class PlanDifference(ResultModel):
     """Two plans beside each other, of one job or of two."""
 
     figures: list[Quantity]
-    """Of the plan as a whole: seconds, price, GPUs, tokens per second, chance of running out."""
+    """What the whole plan has: seconds, price, GPUs, tokens per second, chance to run out."""
     seconds: list[Quantity]
     """What every call and weight sync takes."""
     peak_bytes: list[Quantity]

@@ -63,8 +63,13 @@ class Keys:
     def look(self) -> bool:
         """Whether requests need a key; asks the database if need be."""
         if not self.is_recent:
-            with self._database.reading() as session:
-                self._exist = api_keys.is_any(session)
+            try:
+                with self._database.reading() as session:
+                    self._exist = api_keys.is_any(session)
+            except OperationalError:
+                if self._looked_at == float("-inf"):
+                    raise
+                # Without the database what was last known holds; a key in it would be asked for.
             self._looked_at = time.monotonic()
         return self._exist
 

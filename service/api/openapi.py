@@ -58,6 +58,7 @@ TAGS = [
     {"name": "clusters", "description": "Clusters that specs can name"},
     {"name": "profiles", "description": "What was measured on devices, to price plans with"},
     {"name": "catalogue", "description": "Models and GPUs that are known by name"},
+    {"name": "access", "description": "Keys to the service, and who did what with them"},
     {"name": "schemas", "description": "JSON Schemas of what users write"},
     {"name": "health", "description": "For probes and for Prometheus"},
 ]

@@ -24,7 +24,7 @@ class Use:
     group: str
     gpu_seconds: float
     price: float | None
-    """None: its GPUs have no price."""
+    """None where its GPUs have no price."""
 
 
 def costs(session: Session, query: CostQuery) -> Costs:

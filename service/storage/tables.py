@@ -224,7 +224,7 @@ class JobRow(Described, Base):
     """What is carried from the request that made it."""
 
     priority: Mapped[int] = mapped_column(default=0, server_default="0")
-    """Those with more are run first."""
+    """Jobs with more are run first."""
     retry_of: Mapped[UUID | None]
     """The job that it repeats, which may be deleted."""
 

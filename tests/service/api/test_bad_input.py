@@ -322,7 +322,7 @@ def test_an_idempotency_key_is_printable_and_short(client: TestClient, key: str)
     ("method", "path", "status", "kind"),
     [
         ("GET", "/v1/nothing", 404, "not-found"),
-        ("GET", "/", 404, "not-found"),
+        ("GET", "/nothing", 404, "not-found"),
         ("PUT", "/v1/plans", 405, "method-not-allowed"),
         ("GET", "/v1/plans/not-an-id", 422, "invalid-spec"),
         ("GET", "/v1/plans/00000000-0000-0000-0000-000000000000", 404, "not-found"),

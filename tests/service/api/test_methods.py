@@ -34,7 +34,7 @@ def test_head_does_not_follow_a_job(client: TestClient, database: Database) -> N
     ("path", "allowed"),
     [
         ("/v1/plans", "GET, HEAD, POST, OPTIONS"),
-        ("/v1/plans/00000000-0000-0000-0000-000000000000", "GET, HEAD, DELETE, OPTIONS"),
+        ("/v1/plans/00000000-0000-0000-0000-000000000000", "GET, HEAD, PATCH, DELETE, OPTIONS"),
         ("/v1/profiles/abc/default", "PUT, DELETE, OPTIONS"),
         ("/v1/estimates", "POST, OPTIONS"),
         ("/healthz", "GET, HEAD, OPTIONS"),

@@ -110,8 +110,10 @@ def _note_drift(row: JobRow) -> None:
 def test_without_the_database_what_the_process_knows_is_told(
     client: TestClient, settings: Settings, tmp_path: object
 ) -> None:
-    nowhere = create_app(settings_for(f"sqlite:///{tmp_path}/empty.db"))
-    with_nothing = TestClient(nowhere, raise_server_exceptions=False)
+    # A key of the environment: one of the database could not be looked up.
+    nowhere = create_app(settings_for(f"sqlite:///{tmp_path}/empty.db", api_keys=("key",)))
+    sent = {"Authorization": "Bearer key"}
+    with_nothing = TestClient(nowhere, raise_server_exceptions=False, headers=sent)
     samples = scraped(with_nothing)
     assert value(samples, "automap_database_up") == 0
     assert ("automap_queue_depth", (("queue", "plans"),)) not in samples

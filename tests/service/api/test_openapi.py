@@ -96,6 +96,7 @@ OPERATIONS = {
 
 # What generated clients call them: another name breaks whoever has one.
 OPERATION_IDS = {
+    *("create_key", "list_keys", "revoke_key", "list_audit"),
     *("check_health", "check_readiness", "read_metrics"),
     *("create_plan", "list_plans", "list_plan_history", "get_plan", "get_plan_history"),
     *("delete_plan", "create_front", "create_variants", "compare_plan", "explain_plan"),
@@ -130,7 +131,7 @@ VERBS = {
         "export",
         "follow",
     ),
-    *("get", "list", "read", "replan", "set", "simulate", "unset"),
+    *("get", "list", "read", "replan", "retry", "revoke", "set", "simulate", "unset"),
 }
 
 
@@ -192,7 +193,7 @@ def test_every_error_is_a_problem(document: dict[str, Any]) -> None:
 def test_every_body_has_its_schema_and_examples(document: dict[str, Any]) -> None:
     for (method, path), operation in operations(document).items():
         if "requestBody" not in operation:
-            assert method != "post" or path.endswith("/cancel"), path
+            assert method != "post" or path.endswith(("/cancel", "/retry")), path
             continue
         content = operation["requestBody"]["content"]
         assert set(content) == {"application/json", "application/yaml"}

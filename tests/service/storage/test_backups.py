@@ -147,13 +147,20 @@ def test_an_older_backup_is_upgraded(databases: Databases, tmp_path: Path) -> No
     database = migrated(databases.create("older"))
     job_id = add_job(database)
     backups.back_up(database, tmp_path / "backup")
-    # As revision 0003 had written it: jobs had no kind, profiles no job.
+    # As revision 0003 had written it: jobs had no kind, profiles no job, and nothing had a name.
     head, *rows, end = lines(tmp_path / "backup")
     known = {"plans", "plan_models", "clusters", "profiles", "jobs", "job_events", "job_logs"}
     known |= {"idempotency_keys"}
-    later = {"jobs": ["kind"], "profiles": ["job_id"]}
+    described = ["origin", "name", "owner", "labels", "notes"]
+    later = {
+        "plans": ["written_as", *described],
+        "jobs": ["kind", "priority", "retry_of", *described],
+        "profiles": ["job_id"],
+    }
+    rows = [row for row in rows if row[0] in known]
     for table, names in later.items():
         columns = list(head["tables"][table])
+        names = sorted(names, key=columns.index, reverse=True)
         for row in rows:
             if row[0] == table:
                 for name in names:
