@@ -63,6 +63,7 @@ def test_a_plan_changes_its_settings_and_the_file_only_where_it_is_named(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["job.sh", "plan.json"]
 
 
+@pytest.mark.slow
 def test_advice_is_written_into_another_file(
     capsys: pytest.CaptureFixture[str], launch: Path, tmp_path: Path
 ) -> None:

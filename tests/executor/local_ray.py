@@ -9,6 +9,7 @@ import ray
 @contextmanager
 def local_ray(num_cpus: int = 8) -> Iterator[None]:
     ray.init(
+        address="local",  # never a Ray that somebody else runs on this machine
         num_cpus=num_cpus,
         include_dashboard=False,
         object_store_memory=128 * 2**20,

@@ -40,7 +40,7 @@ OFFLOADS = ("none", "optimizer", "weights")
 RECOMPUTES = ("none", "selective", "full")
 
 
-LONG = ("remax", "grpo, mixture", "long responses")
+LONG = ("remax", "grpo, mixture", "ppo on two pools", "safe-rlhf", "long responses")
 """Jobs that only the whole suite plans."""
 
 

@@ -49,6 +49,7 @@ def test_a_killed_servers_plan_is_made_once_by_the_next(databases: Databases) ->
         assert sorted(item["id"] for item in listed) == sorted([plan_id, second_id])
 
 
+@pytest.mark.slow_on("postgresql")
 def test_a_stopped_server_puts_its_plan_back(databases: Databases) -> None:
     url = databases.create("stopped")
     with serving(url) as first:
@@ -61,6 +62,7 @@ def test_a_stopped_server_puts_its_plan_back(databases: Databases) -> None:
         assert (record.status, record.attempts) == ("queued", 0)
 
 
+@pytest.mark.slow_on("postgresql")
 def test_a_large_body_is_413_over_the_wire(databases: Databases) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(160):

@@ -130,6 +130,7 @@ def test_a_start_that_is_cancelled_leaves_nothing() -> None:
         controller(settings(), cancel=cancel).start()
 
 
+@pytest.mark.slow
 def test_an_engine_that_cannot_be_built_ends_the_start() -> None:
     with nothing_left(), pytest.raises(CallFailedError) as caught:
         controller(settings(), factories=idle_engine.BROKEN).start()

@@ -66,5 +66,6 @@ def test_every_number_of_a_barrier_plan_is_checked() -> None:
     assert escaped(BARRIER_JOB, BARRIER_PLAN, 0.999) == []
 
 
+@pytest.mark.slow
 def test_every_number_of_a_cyclic_plan_is_checked() -> None:
     assert escaped(CYCLIC_JOB, CYCLIC_PLAN, 1.001) == []

@@ -24,6 +24,8 @@ SURE = 0.025
 """Twice the standard error that the draws must come below."""
 DRAWS = (12, 64)
 """As many as are needed: most workloads hardly differ from draw to draw."""
+MANY_DRAWS = ("log-normal, half the cache", "16 per prompt, 0.3 of the cache")
+"""Cases that need the more draws, which only the whole suite takes."""
 
 
 def costs(case: Case | None = None) -> StepCosts:
@@ -37,7 +39,13 @@ def requests(*lengths: int, prompt: int = 64, **changes) -> Requests:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in MANY_DRAWS else [])
+        for case in CASES
+    ],
+)
 def test_the_closed_form_agrees_with_the_simulation(case):
     for draws in DRAWS:
         found = compare(case.generation(), draws=draws)

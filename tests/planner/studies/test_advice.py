@@ -174,6 +174,7 @@ def test_what_does_not_fit_is_said_first_with_its_bytes_and_then_fits() -> None:
     assert advice.together_seconds == pytest.approx(best().iteration_seconds)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_alone_says_what_it_needs() -> None:
     # Whole weights on each GPU leave no place for the optimizer's state as well.
     wanted = Wanted(model="qwen2.5-7b", tensor=1, recompute="full", micro_batch=1)

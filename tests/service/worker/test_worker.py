@@ -39,6 +39,7 @@ def cancel(database: Database, job_id: UUID) -> None:
         assert job_queue.cancel(session, job_id)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_jobs_end_as_their_runs_do(database: Database, ray: Ray, tmp_path: Path) -> None:
     only("postgresql", database)
     modes = ("ok", "fail", "refuse", "mute", "noisy", "die")
@@ -126,6 +127,7 @@ def test_a_killed_workers_run_goes_on_and_is_found_again(
     assert all(call.count == 8 for call in job.calls)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stopped_worker_lets_go_and_a_lost_run_is_started_anew(
     database: Database, ray: Ray, tmp_path: Path
 ) -> None:
