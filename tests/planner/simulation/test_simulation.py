@@ -42,7 +42,7 @@ def requests(*lengths: int, prompt: int = 64, **changes) -> Requests:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.name in MANY_DRAWS else [])
+        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (case.name in MANY_DRAWS))
         for case in CASES
     ],
 )
