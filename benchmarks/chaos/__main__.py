@@ -7,6 +7,7 @@ twice or left over.
 """
 
 import argparse
+import math
 import os
 import random
 import signal
@@ -31,7 +32,7 @@ from benchmarks.chaos.stack import Options, Stack
 RECOVERY_SECONDS = 120.0
 """Within this a fault must be got over."""
 SETTLE_SECONDS = 600.0
-"""Within this all that is queued must be done after the last fault."""
+"""Within this after the last fault all must be posted, and then always one more row be done."""
 LOOK_SECONDS = 0.2
 
 
@@ -69,7 +70,6 @@ class Run:
                 self._strike_all(stack, database)
                 clients.join(SETTLE_SECONDS)
                 self._settle(stack, database)
-                self._say("all is done")
                 observer.look()
                 observer.stop()
                 clients.stop()
@@ -138,13 +138,18 @@ class Run:
 
     def _settle(self, stack: Stack, database: Database) -> None:
         deadline = time.monotonic() + SETTLE_SECONDS
+        fewest: float = math.inf
         while time.monotonic() < deadline:
             stack.keep()
             try:
-                if not unfinished(database):
-                    return
+                left: float = unfinished(database)
             except SQLAlchemyError:
-                pass
+                left = math.inf
+            if not left:
+                self._say("all is done")
+                return
+            if left < fewest:  # a slow machine takes long, but goes on
+                fewest, deadline = left, time.monotonic() + SETTLE_SECONDS
             time.sleep(LOOK_SECONDS)
         self._ledger.violate("not everything was done in the end", at=0)
 
