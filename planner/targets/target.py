@@ -26,6 +26,7 @@ from automap.planner.spec import (
     unrunnable_field,
 )
 from automap.planner.targets.capabilities import RolloutCapabilities, Rule, TrainingCapabilities
+from automap.planner.targets.forms import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,18 @@ class Target:
     process_roles: frozenset[str] = frozenset()
     """Roles that live in one process per GPU: on one range, in one engine, and with the sizes in
     common that it says."""
+    alike_roles: frozenset[str] = frozenset()
+    """Roles that have the engine, and the sizes in common that it says, wherever they are."""
+    forms: tuple[Form, ...] = ()
+    """Ways in which models share GPUs, of which a placement has one; without any, every way."""
     roles: frozenset[str] | None = None
     """Models that it knows; without a set, every one."""
     algorithms: frozenset[str] | None = None
     """Algorithms that it has; without a set, every one, and dataflows of one's own."""
+    optimizers: frozenset[str] | None = None
+    """`workload.optimizer` that it has; without a set, every one."""
+    recomputes_log_probs: bool = False
+    """Old log-probabilities are computed again, never taken from the rollout."""
     one_gpu_type: bool = False
     """All nodes have GPUs of one type."""
     shadows_apart: bool = False
@@ -175,6 +184,10 @@ class Target:
             return "search.staleness", f"it is {search.staleness}, at most {most} is known"
         if self.one_epoch and workload.epochs > 1:
             return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
+        if self.optimizers is not None and workload.optimizer not in self.optimizers:
+            return "workload.optimizer", f"it is {workload.optimizer}"
+        if self.recomputes_log_probs and workload.old_log_probs != "recompute":
+            return "workload.old_log_probs", f"it is {workload.old_log_probs}"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:
