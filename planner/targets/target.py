@@ -119,7 +119,11 @@ class Target:
         workload = spec.workload
         if not self.streams and (field := unrunnable_field(spec)) is not None:
             return field, "it is true"
-        refused = self._refuses_algorithm(spec) or self._refuses_memory_settings(workload)
+        refused = (
+            self._refuses_algorithm(spec)
+            or self._refuses_memory_settings(workload)
+            or self._refuses_update(workload)
+        )
         if refused is not None:
             return refused
         if workload.pretrain_loss and not self.pretraining:
@@ -150,6 +154,13 @@ class Target:
         for field in () if self.takes_memory_settings else MEMORY_SETTINGS:
             if (value := getattr(workload, field)) not in (None, False, "fp32"):
                 return f"workload.{field}", f"it is {value}; leave it out"
+        return None
+
+    def _refuses_update(self, workload: WorkloadSpec) -> tuple[str, str] | None:
+        if self.optimizers is not None and workload.optimizer not in self.optimizers:
+            return "workload.optimizer", f"it is {workload.optimizer}"
+        if self.recomputes_log_probs and workload.old_log_probs != "recompute":
+            return "workload.old_log_probs", f"it is {workload.old_log_probs}"
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:
@@ -184,10 +195,6 @@ class Target:
             return "search.staleness", f"it is {search.staleness}, at most {most} is known"
         if self.one_epoch and workload.epochs > 1:
             return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
-        if self.optimizers is not None and workload.optimizer not in self.optimizers:
-            return "workload.optimizer", f"it is {workload.optimizer}"
-        if self.recomputes_log_probs and workload.old_log_probs != "recompute":
-            return "workload.old_log_probs", f"it is {workload.old_log_probs}"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:

@@ -2,8 +2,8 @@
 
 Some targets train and score several models in one process per GPU, whose parallel groups they
 share, or have one engine for all generations of a model, or a few ways in which models share GPUs.
-Every choice of such a way, of engine and sizes is a space of its own. They come best bound first, and what they have in common is decided one column
-after another, so most are never looked at.
+Every choice of such a way, of engine and sizes is a space of its own. They come best bound first,
+and what they have in common is decided one column after another, so most are never looked at.
 """
 
 import heapq
