@@ -1,4 +1,4 @@
-"""Values of a command's arguments: one word each, or several; of flags only whether they are there."""
+"""Values of a command's arguments: a word or several; of flags only whether they are there."""
 
 from automap.planner.exports.lines import Value
 from automap.planner.frameworks.description import Setting

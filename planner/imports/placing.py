@@ -32,6 +32,7 @@ def placement_of(
     *,
     offload: Callable[[Settings, str], Offload] = offload_of,
     engine: Callable[[Settings, int], Parallelism] = engine_layout,
+    home: Callable[[str], tuple[Range, Parallelism]] | None = None,
 ) -> tuple[Placement, int]:
     """The placement, and the cache bytes on each GPU of an engine.
 
@@ -41,9 +42,10 @@ def placement_of(
         pools: Its GPUs.
         offload: What of a role is on the host between its calls.
         engine: The layout of what generates on so many GPUs.
+        home: The GPUs of a role and its layout there, where models have GPUs of their own.
     """
     one_process(settings, job)
-    copies = [_home(settings, job, pools, role, offload) for role in job.models]
+    copies = [_home(settings, job, pools, role, offload, home) for role in job.models]
     actor = next(copy for copy in copies if copy.role == "actor")
     generated = engine(settings, (pools.rollout or pools.trainer).num_gpus)
     if pools.rollout is not None:
@@ -82,7 +84,11 @@ def _home(
     pools: Pools,
     role: str,
     offload: Callable[[Settings, str], Offload],
+    home: Callable[[str], tuple[Range, Parallelism]] | None,
 ) -> CopyPlacement:
+    if home is not None:
+        used, layout = home(role)
+        return _copy(job, used, role, layout, offload=offload(settings, role))
     if role == "reward":
         used = pools.reward or pools.trainer
         layout = engine_layout(settings, used.num_gpus, "reward")
@@ -108,7 +114,7 @@ def _copy(job: Job, used: Range, role: str, layout: Parallelism, **more: str) ->
 
 def _micro_batch(settings: Settings, job: Job, role: str, kind: str, home: CopyPlacement) -> int:
     workload = job.spec.workload
-    if role == "reward":
+    if role == "reward" and settings.knows("concurrent_sequences", role):
         served = settings.whole("concurrent_sequences", role) or 1
         of_rank = -(-workload.num_sequences // home.layout.data_parallel_size)
         return max(min(served, of_rank), 1)

@@ -50,6 +50,15 @@ class Format:
     """Metrics, any of which is the mean length of a response in tokens."""
     prompt_tokens: tuple[str, ...] = ()
     """Likewise, of a prompt."""
+    prefix: str = ""
+    """What its loggers may write before each of these names."""
+
+    def named(self, steps: Steps) -> Steps:
+        """The steps with these names, without what a logger has written before them."""
+        return {
+            number: {name.removeprefix(self.prefix): value for name, value in step.items()}
+            for number, step in steps.items()
+        }
 
     def times(self, step: Metrics) -> bool:
         """Whether a step has the time of any call; one that only validates has none."""
@@ -76,11 +85,12 @@ FORMATS: dict[FormatName, Format] = {
         "timing/step_total",
         (
             Span("timing/generation", "generate"),
-            Span("timing/make_experience", "forward", without="timing/generation"),
+            Span("timing/make_experience", "forward"),
             Span("timing/ppo_train", "train"),
         ),
         transition="timing/broadcast",
-        response_tokens=("response_length",),
+        response_tokens=("rollout/response_length_mean",),
+        prefix="train/",
     ),
     "nemo-rl": Format(
         "timing/train/total_step_time",
@@ -164,6 +174,7 @@ def foreign_run(steps: Steps, name: FormatName, plan: Plan, *, source: str) -> F
         SpecError: the log has no metric of the format, or none with a usable value; names them.
     """
     known = FORMATS[name]
+    steps = known.named(steps)
     log = _Log(_after_warm_up(steps, known))
     observed, missing = _observed(log, known, plan)
     if not observed:
@@ -268,7 +279,8 @@ def _shared(
 
 def mean_lengths(steps: Steps, name: FormatName) -> dict[str, float]:
     """Mean tokens by `prompt` and `response`, over all steps of a log; without what it lacks."""
-    known, log = FORMATS[name], _Log(steps)
+    known = FORMATS[name]
+    log = _Log(known.named(steps))
     metrics = {"prompt": known.prompt_tokens, "response": known.response_tokens}
     found = {
         what: [value for name in names for value in log.values(name)]
