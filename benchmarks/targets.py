@@ -17,7 +17,7 @@ from automap import JobSpec, TargetCost, target_cost
 from automap.planner.spec import TargetName
 from benchmarks.instances import EXAMPLES
 
-TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1")
+TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1", "openrlhf@0.11.2")
 
 
 def row(name: str, costs: list[TargetCost]) -> list[str]:

@@ -77,8 +77,8 @@ class Record:
 
 def main() -> None:
     spec = importlib.util.find_spec("openrlhf")
-    assert spec is not None and spec.submodule_search_locations, "openrlhf is installed"
-    [folder] = map(Path, spec.submodule_search_locations)
+    assert spec is not None, "openrlhf is installed"
+    [folder] = map(Path, spec.submodule_search_locations or [])
     code = compile((folder / "cli/train_ppo_ray.py").read_text("utf-8"), PROGRAM, "exec")
     if sys.argv[1:] == ["--arguments"]:
         sys.stdout.write(json.dumps(arguments(code, folder), default=str) + "\n")
