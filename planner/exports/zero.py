@@ -127,7 +127,9 @@ def _sequences(subject: Subject) -> Iterator[Broken]:
         None,
     )
     priced = subject.job.target.rollout.max_sequences
-    for call in subject.generations if most is not None and priced is None else ():
+    if most is None or priced is not None:
+        return
+    for call in subject.generations:
         engines = call.parallelism.data_parallel_size if call.parallelism else 1
         each = math.ceil(subject.job.spec.workload.num_sequences / engines)
         if each > most:

@@ -54,11 +54,11 @@ def placement_of(
     calls, cache = [], 0
     for call in job.dataflow.calls:
         settings_of: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        home = homes.get(call.model or "")
-        if home is None:
+        own = homes.get(call.model or "")
+        if own is None:
             calls.append(CallPlacement(**settings_of))
             continue
-        settings_of |= {"copy": home.id, "parallelism": home.layout}
+        settings_of |= {"copy": own.id, "parallelism": own.layout}
         if call.kind == "generate":
             where = SHADOW if pools.apart else actor.id
             settings_of |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 0}
@@ -67,7 +67,7 @@ def placement_of(
             cache_used = usable(settings, job, call, generated, cache)
             calls.append(placed.model_copy(update={"kv_cache_bytes": cache_used}))
             continue
-        settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, home)
+        settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, own)
         if call.kind == "train":
             settings_of["recompute"] = recompute_of(settings, call.role)
         calls.append(CallPlacement(**settings_of))

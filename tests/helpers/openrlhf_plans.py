@@ -143,7 +143,7 @@ def varied(plans: Mapping[str, Plan]) -> dict[str, Plan]:
     They are not priced anew, so hundreds take no time.
     """
     found = {}
-    sizes = product(plans.items(), ("optimizer", "gradient", "full"), (1, 2), (1, 2, 8))
+    sizes = product(plans.items(), ("optimizer", "gradient", "full"), (1, 2), (1, 2, 4))
     for (name, plan), sharding, context, tensor in sizes:
         if context > 1 and not plan.spec.workload.packed_sequences:
             continue

@@ -82,9 +82,9 @@ def _forms(job: Job, homes: Mapping[str, int]) -> Iterator[FormChoice]:
             )
             offloads = tuple((homes[role], codes) for role in trained)
             found.append(FormChoice(together, separate, form.apart, offloads))
-    for form in found:
-        if not any(each is not form and each.holds(form) for each in found):
-            yield form
+    for choice in found:
+        if not any(each is not choice and each.holds(choice) for each in found):
+            yield choice
 
 
 def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:
