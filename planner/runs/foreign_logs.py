@@ -28,8 +28,6 @@ class Span:
     metric: str
     kind: str
     role: str | None = None
-    without: str | None = None
-    """A metric whose seconds are part of this one's, but not of these calls."""
 
     def covers(self, call: CallPlan) -> bool:
         """Whether a call of the plan is timed by it."""
@@ -195,7 +193,7 @@ def _observed(log: "_Log", known: Format, plan: Plan) -> tuple[list[Observed], l
     observed, missing = [], []
     for span in known.spans:
         calls = [call for call in plan.calls if span.covers(call)]
-        seconds = log.values(span.metric, without=span.without) if calls else []
+        seconds = log.values(span.metric) if calls else []
         if seconds:
             reshards = known.transition if span.kind == "generate" else None
             observed += _shared(calls, seconds, log.values(reshards) if reshards else [])
@@ -238,27 +236,15 @@ class _Log:
     steps: Steps
     warnings: list[str] = field(default_factory=list)
 
-    def values(self, metric: str, *, without: str | None = None) -> list[float]:
-        """The positive numbers that were logged under a name, or remain of it without another."""
-        wanted = [metric] if without is None else [metric, without]
-        parts = {
-            number: [step[name] for name in wanted]
-            for number, step in self.steps.items()
-            if step.keys() >= set(wanted)
-        }
-        found = {number: first - sum(rest) for number, (first, *rest) in parts.items()}
-        used = {
-            number: value
-            for number, value in found.items()
-            if isfinite(value) and min(value, *parts[number]) > 0
-        }
-        bad = [number for number in found if number not in used]
+    def values(self, metric: str) -> list[float]:
+        """The positive numbers that were logged under a name."""
+        found = {number: step[metric] for number, step in self.steps.items() if metric in step}
+        bad = [n for n, value in found.items() if not (isfinite(value) and value > 0)]
         if bad:
-            less = f" less {without}" if without else ""
             shown = ", ".join(f"{found[number]:g} in step {number}" for number in bad[:SHOWN])
             more = f" and {len(bad) - SHOWN} more steps" if len(bad) > SHOWN else ""
-            self.warnings.append(f"{metric}{less} is {shown}{more}: left out, not above 0")
-        return list(used.values())
+            self.warnings.append(f"{metric} is {shown}{more}: left out, not above 0")
+        return [value for number, value in found.items() if number not in bad]
 
 
 def _shared(
