@@ -1,9 +1,9 @@
 """What targets cost: over the examples, the best plan inside each beside the best of all.
 
-`python -m benchmarks.targets` prints a table (with --jobs 100 of random jobs): seconds (or price) of the best plan that can be
+`python -m benchmarks.targets` prints a table: seconds (or price) of the best plan that can be
 priced, with automap's margin of memory, how much more each target's plan takes, and the limit that
-costs most by itself. Every plan is an optimum, not the simplest one near it, with the example's
-time limit.
+costs most by itself. With `--jobs 100` it is of random jobs. Every plan is an optimum, not the
+simplest one near it, with the job's time limit.
 """
 
 import argparse
