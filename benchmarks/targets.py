@@ -28,7 +28,7 @@ def row(name: str, costs: list[TargetCost]) -> list[str]:
     cells = [name, "–" if free is None else f"{free:.4g}"]
     for cost in costs:
         if cost.share is None:
-            cells += ["cannot", cost.reason.splitlines()[0][:80]]
+            cells += ["cannot", cost.reason.partition("\n")[0][:80]]
             continue
         worst = cost.limits[0] if cost.limits and cost.limits[0].share > 5e-5 else None
         cells.append(f"{100 * cost.share:.1f} %")
