@@ -39,9 +39,9 @@ BESIDE = ".model.sh"
 
 def corpus(framework: str = "verl") -> list[Written]:
     """All of a framework."""
-    if framework == "slime":
-        scripts = [each for each in sorted(SLIME.glob("*.sh")) if not each.name.endswith(BESIDE)]
-        return list(_of_files(scripts))
+    if framework != "verl":
+        found = sorted((FOLDER / framework).glob("*.sh"))
+        return list(_of_files([each for each in found if not each.name.endswith(BESIDE)]))
     return [*_of_files([*sorted(FOLDER.glob("*.sh")), FOLDER / "config-b.yaml"]), *_of_forms()]
 
 

@@ -18,6 +18,8 @@ be given.
 _CHECKED = {
     "verl": "Exports pass this version's own code on CPU: composition, checks, the engines of each "
     "role and the pools (`make test-exports`).",
+    "openrlhf": "Exports pass this version's own parser and placement checks on CPU, and every "
+    "argument here is held to them by name, type and default (`make test-exports`).",
     "slime": "slime has no package whose code exports could pass: every argument of theirs is held "
     "to this table, by name and type, and to one another.",
 }

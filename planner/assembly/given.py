@@ -188,6 +188,7 @@ def _problem(
         colocate=(),
         separate=(),
         ranges="any",
+        forms=(),
     )
     assignment = Assignment(
         tuple(0 for _ in copies),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from automap.planner.exports.reasons import Broken
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.zero import zero_refusals
 from automap.planner.plan.types import CallPlan, CopyPlan, Parallelism
 
 VIRTUAL = "virtual_pipeline_parallel_size"
@@ -18,7 +19,9 @@ SIZES = (
 
 def layout_refusals(subject: Subject) -> Iterator[Broken]:
     """Why a framework cannot lay out the models of a plan as it does."""
-    for copy in subject.trainers:
+    if subject.engine == "zero":
+        yield from zero_refusals(subject)
+    for copy in subject.trainers if subject.engine != "zero" else ():
         if subject.engine_of(copy) not in subject.framework.engines:
             yield Broken("one_engine", copy.role, f"the engine is {subject.engine_of(copy)}")
         elif subject.engine_of(copy) != subject.engine:

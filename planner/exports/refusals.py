@@ -79,6 +79,10 @@ def _kind_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("padded", "job", "packed_sequences is false")
     if subject.reward is not None:
         yield Broken("reward_model", "reward", f"copy {subject.reward.id} has GPUs")
+    if spec.workload.optimizer != "adam":
+        yield Broken("optimizer", "job", f"optimizer is {spec.workload.optimizer}")
+    if spec.workload.old_log_probs != "recompute":
+        yield Broken("old_log_probs", "job", f"old_log_probs is {spec.workload.old_log_probs}")
     for role, model in subject.job.models.items():
         if model.lora_rank:
             yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
@@ -177,7 +181,8 @@ def _memory_refusals(subject: Subject) -> Iterator[Broken]:
 
 def _serving_refusals(subject: Subject) -> Iterator[Broken]:
     reward, call = subject.reward, subject.call("reward", "forward")
-    if reward is None or call is None:
+    served = subject.framework.knows("generation_engine", role="reward")
+    if reward is None or call is None or not served:
         return
     others = [each for each in subject.plan.copies if each is not reward and overlap(each, reward)]
     needed = serving_bytes(subject, reward, call) + sum(each.resident_bytes for each in others)

@@ -70,7 +70,12 @@ class Subject:
         return self.actor.layout.virtual_pipeline_parallel_size
 
     def engine_of(self, copy: CopyPlan) -> str:
-        """Kind of training engine of a home; where the plan does not say, by software or layout."""
+        """Kind of training engine of a home; where the plan does not say, by software or layout.
+
+        DeepSpeed runs a layout whatever else could.
+        """
+        if "zero" in self.framework.engines:
+            return "zero"
         if copy.engine in ENGINES:
             return copy.engine
         stack = self.job.spec.workload.training_stack

@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
-TYPES = ("flag", "whole", "number", "word", "text")
+TYPES = ("flag", "whole", "number", "numbers", "word", "text")
 """What values are; a flag is written without one where it is true, and else not at all."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
@@ -107,6 +107,8 @@ class Framework:
     """Key or section of an earlier version that is gone → what took its place."""
     unpriced: dict[str, str] = field(default_factory=dict)
     """Pattern of keys that change time or memory, and that no plan decides → what they are."""
+    others: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Key that no plan decides → its `type`, and its `default` where it is left out."""
     other_keys: tuple[str, ...] = ()
     """Patterns of keys that decide nothing that a plan has."""
     assumptions: tuple[str, ...] = ()

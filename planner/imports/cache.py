@@ -24,10 +24,12 @@ def cache_bytes(
 ) -> int:
     """Bytes of cache on each GPU."""
     share = settings.share("memory_share", "rollout")
-    settings.value("prefill_tokens", "rollout")
-    settings.value("longest_sequence", "rollout")
-    settings.flag("engine_sleeps", "rollout")
-    on_vllm = job.spec.workload.rollout_engine == "vllm"
+    for decision in ("prefill_tokens", "longest_sequence", "engine_sleeps"):
+        if settings.knows(decision, "rollout"):
+            settings.value(decision, "rollout")
+    on_vllm = job.spec.workload.rollout_engine == "vllm" and settings.knows(
+        "cache_bytes", "rollout"
+    )
     stated = settings.whole("cache_bytes", "rollout") if on_vllm else None
     if stated is not None:
         return stated
@@ -81,6 +83,8 @@ def _of_share(
 
 def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache: int) -> int:
     """The part of a cache that the sequences which run at once can use."""
+    if not settings.knows("concurrent_sequences", "rollout"):
+        return cache
     concurrent = settings.whole("concurrent_sequences", "rollout")
     if settings.knows("sent_sequences", "rollout"):
         known = (concurrent, settings.whole("sent_sequences", "rollout"))

@@ -109,4 +109,5 @@ def _replacement(framework: Framework, key: str) -> str | None:
 
 def _is_other(framework: Framework, key: str) -> bool:
     """True for a key that the framework has, and that decides nothing of a plan."""
-    return any(fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys)
+    matches = (fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys)
+    return key in framework.others or any(matches)

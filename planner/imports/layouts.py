@@ -162,7 +162,7 @@ def offload_of(settings: Settings, role: str) -> Offload:
 
 def recompute_of(settings: Settings, role: str) -> Recompute:
     """Which activations of a model's training are computed again."""
-    if settings.engine == "fsdp":
+    if settings.engine in ("fsdp", "zero"):
         return "full" if settings.flag("recompute", role) else "none"
     granularity = settings.text("recompute", role)
     modules = settings.value("recompute_modules", role)

@@ -32,6 +32,7 @@ def placement_of(
     *,
     offload: Callable[[Settings, str], Offload] = offload_of,
     engine: Callable[[Settings, int], Parallelism] = engine_layout,
+    home: Callable[[str], tuple[Range, Parallelism]] | None = None,
 ) -> tuple[Placement, int]:
     """The placement, and the cache bytes on each GPU of an engine.
 
@@ -41,9 +42,10 @@ def placement_of(
         pools: Its GPUs.
         offload: What of a role is on the host between its calls.
         engine: The layout of what generates on so many GPUs.
+        home: The GPUs of a role and its layout there, where models have GPUs of their own.
     """
     one_process(settings, job)
-    copies = [_home(settings, job, pools, role, offload) for role in job.models]
+    copies = [_home(settings, job, pools, role, offload, home) for role in job.models]
     actor = next(copy for copy in copies if copy.role == "actor")
     generated = engine(settings, (pools.rollout or pools.trainer).num_gpus)
     if pools.rollout is not None:
@@ -52,11 +54,11 @@ def placement_of(
     calls, cache = [], 0
     for call in job.dataflow.calls:
         settings_of: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        home = homes.get(call.model or "")
-        if home is None:
+        own = homes.get(call.model or "")
+        if own is None:
             calls.append(CallPlacement(**settings_of))
             continue
-        settings_of |= {"copy": home.id, "parallelism": home.layout}
+        settings_of |= {"copy": own.id, "parallelism": own.layout}
         if call.kind == "generate":
             where = SHADOW if pools.apart else actor.id
             settings_of |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 0}
@@ -65,7 +67,7 @@ def placement_of(
             cache_used = usable(settings, job, call, generated, cache)
             calls.append(placed.model_copy(update={"kv_cache_bytes": cache_used}))
             continue
-        settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, home)
+        settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, own)
         if call.kind == "train":
             settings_of["recompute"] = recompute_of(settings, call.role)
         calls.append(CallPlacement(**settings_of))
@@ -82,7 +84,11 @@ def _home(
     pools: Pools,
     role: str,
     offload: Callable[[Settings, str], Offload],
+    home: Callable[[str], tuple[Range, Parallelism]] | None,
 ) -> CopyPlacement:
+    if home is not None:
+        used, layout = home(role)
+        return _copy(job, used, role, layout, offload=offload(settings, role))
     if role == "reward":
         used = pools.reward or pools.trainer
         layout = engine_layout(settings, used.num_gpus, "reward")
@@ -108,7 +114,7 @@ def _copy(job: Job, used: Range, role: str, layout: Parallelism, **more: str) ->
 
 def _micro_batch(settings: Settings, job: Job, role: str, kind: str, home: CopyPlacement) -> int:
     workload = job.spec.workload
-    if role == "reward":
+    if role == "reward" and settings.knows("concurrent_sequences", role):
         served = settings.whole("concurrent_sequences", role) or 1
         of_rank = -(-workload.num_sequences // home.layout.data_parallel_size)
         return max(min(served, of_rank), 1)

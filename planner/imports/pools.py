@@ -32,6 +32,8 @@ class Pools:
     """GPUs that only generate; None: the actor's generate."""
     reward: Range | None
     """GPUs of the reward model; None: it is on the trainer's, or there is none."""
+    others: tuple[Range, ...] = ()
+    """GPUs of further models, where each may have its own."""
 
     @property
     def apart(self) -> bool:
@@ -41,7 +43,8 @@ class Pools:
     @property
     def ranges(self) -> list[Range]:
         """All that there are, in the order in which they take GPUs."""
-        return [each for each in (self.trainer, self.rollout, self.reward) if each is not None]
+        named = [each for each in (self.trainer, self.rollout, self.reward) if each is not None]
+        return [*named, *self.others]
 
     def spec(self, gpu: str, node: NodeType) -> dict[str, Any]:
         """The cluster as a spec says it."""

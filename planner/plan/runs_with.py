@@ -9,6 +9,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.job.job import Job
 from automap.planner.job.targets import refusal
 from automap.planner.layout import OFFLOADS, SHARDINGS, GenerationLayouts, Layouts
+from automap.planner.plan.forms import form_refusals
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
 from automap.planner.targets.capabilities import Rule
 from automap.planner.targets.tables import ANY, TARGETS
@@ -72,6 +73,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
     yield from _range_refusals(placement, target)
     yield from _process_refusals(job, placement, target)
+    yield from form_refusals(job, placement, target)
     yield from _rollout_place_refusals(job, placement, target)
     yield from _engine_refusals(placement, target)
     for copy in placement.copies:
@@ -159,11 +161,17 @@ def _process_refusals(job: Job, placement: Placement, target: Target) -> Iterato
     homes = [
         copy
         for copy in placement.copies
-        if copy.kind == "home" and copy.role in target.process_roles
+        if copy.kind == "home" and copy.role in target.process_roles | target.alike_roles
     ]
     for one, other in combinations(homes, 2):
-        both = f"copies {one.id} and {other.id} are in one process of {target.name}, but"
-        if (one.pool, one.first_gpu, one.num_gpus) != (other.pool, other.first_gpu, other.num_gpus):
+        in_one = {one.role, other.role} <= target.process_roles
+        what = "in one process" if in_one else "by one set of settings"
+        both = f"copies {one.id} and {other.id} are {what} of {target.name}, but"
+        if in_one and (one.pool, one.first_gpu, one.num_gpus) != (
+            other.pool,
+            other.first_gpu,
+            other.num_gpus,
+        ):
             yield f"{both} lie on GPUs {_gpus(one)} and {_gpus(other)}"
         engines = [engine_name(job, copy, target) for copy in (one, other)]
         if engines[0] != engines[1]:

@@ -28,8 +28,6 @@ class Span:
     metric: str
     kind: str
     role: str | None = None
-    without: str | None = None
-    """A metric whose seconds are part of this one's, but not of these calls."""
 
     def covers(self, call: CallPlan) -> bool:
         """Whether a call of the plan is timed by it."""
@@ -50,6 +48,15 @@ class Format:
     """Metrics, any of which is the mean length of a response in tokens."""
     prompt_tokens: tuple[str, ...] = ()
     """Likewise, of a prompt."""
+    prefix: str = ""
+    """What its loggers may write before each of these names."""
+
+    def named(self, steps: Steps) -> Steps:
+        """The steps with these names, without what a logger has written before them."""
+        return {
+            number: {name.removeprefix(self.prefix): value for name, value in step.items()}
+            for number, step in steps.items()
+        }
 
     def times(self, step: Metrics) -> bool:
         """Whether a step has the time of any call; one that only validates has none."""
@@ -76,11 +83,12 @@ FORMATS: dict[FormatName, Format] = {
         "timing/step_total",
         (
             Span("timing/generation", "generate"),
-            Span("timing/make_experience", "forward", without="timing/generation"),
+            Span("timing/make_experience", "forward"),
             Span("timing/ppo_train", "train"),
         ),
         transition="timing/broadcast",
-        response_tokens=("response_length",),
+        response_tokens=("rollout/response_length_mean",),
+        prefix="train/",
     ),
     "nemo-rl": Format(
         "timing/train/total_step_time",
@@ -164,6 +172,7 @@ def foreign_run(steps: Steps, name: FormatName, plan: Plan, *, source: str) -> F
         SpecError: the log has no metric of the format, or none with a usable value; names them.
     """
     known = FORMATS[name]
+    steps = known.named(steps)
     log = _Log(_after_warm_up(steps, known))
     observed, missing = _observed(log, known, plan)
     if not observed:
@@ -184,7 +193,7 @@ def _observed(log: "_Log", known: Format, plan: Plan) -> tuple[list[Observed], l
     observed, missing = [], []
     for span in known.spans:
         calls = [call for call in plan.calls if span.covers(call)]
-        seconds = log.values(span.metric, without=span.without) if calls else []
+        seconds = log.values(span.metric) if calls else []
         if seconds:
             reshards = known.transition if span.kind == "generate" else None
             observed += _shared(calls, seconds, log.values(reshards) if reshards else [])
@@ -227,27 +236,15 @@ class _Log:
     steps: Steps
     warnings: list[str] = field(default_factory=list)
 
-    def values(self, metric: str, *, without: str | None = None) -> list[float]:
-        """The positive numbers that were logged under a name, or remain of it without another."""
-        wanted = [metric] if without is None else [metric, without]
-        parts = {
-            number: [step[name] for name in wanted]
-            for number, step in self.steps.items()
-            if step.keys() >= set(wanted)
-        }
-        found = {number: first - sum(rest) for number, (first, *rest) in parts.items()}
-        used = {
-            number: value
-            for number, value in found.items()
-            if isfinite(value) and min(value, *parts[number]) > 0
-        }
-        bad = [number for number in found if number not in used]
+    def values(self, metric: str) -> list[float]:
+        """The positive numbers that were logged under a name."""
+        found = {number: step[metric] for number, step in self.steps.items() if metric in step}
+        bad = [n for n, value in found.items() if not (isfinite(value) and value > 0)]
         if bad:
-            less = f" less {without}" if without else ""
             shown = ", ".join(f"{found[number]:g} in step {number}" for number in bad[:SHOWN])
             more = f" and {len(bad) - SHOWN} more steps" if len(bad) > SHOWN else ""
-            self.warnings.append(f"{metric}{less} is {shown}{more}: left out, not above 0")
-        return list(used.values())
+            self.warnings.append(f"{metric} is {shown}{more}: left out, not above 0")
+        return [value for number, value in found.items() if number not in bad]
 
 
 def _shared(
@@ -268,7 +265,8 @@ def _shared(
 
 def mean_lengths(steps: Steps, name: FormatName) -> dict[str, float]:
     """Mean tokens by `prompt` and `response`, over all steps of a log; without what it lacks."""
-    known, log = FORMATS[name], _Log(steps)
+    known = FORMATS[name]
+    log = _Log(known.named(steps))
     metrics = {"prompt": known.prompt_tokens, "response": known.response_tokens}
     found = {
         what: [value for name in names for value in log.values(name)]

@@ -27,7 +27,7 @@ StrategyName = Literal[
 """The published ways to place a job; automap.planner.search.strategies has them."""
 
 
-TargetName = Literal["automap", "verl@0.9.1", "slime@0.3.1", "any"]
+TargetName = Literal["automap", "verl@0.9.1", "slime@0.3.1", "openrlhf@0.11.2", "any"]
 """What can run a plan; automap.planner.targets has their capabilities."""
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {

@@ -116,6 +116,9 @@ class TrainingCapabilities:
     """What may be kept on the host of a model that only scores."""
     process_dimensions: tuple[Dimension, ...] = ()
     """Parallel sizes that all models of one process have in common."""
+    one_sharding: bool = False
+    """Models that train have one sharding and one offload; those that only score are fully sharded
+    where these are."""
 
     def refuses_model(
         self, architecture: ModelArchitecture, *, lora: bool, precision: str
@@ -220,10 +223,12 @@ class RolloutCapabilities:
     """Software (`workload.rollout_engine`) that it stands for."""
     cache_precisions: frozenset[str] | None = None
     """`workload.rollout_cache_precision` it knows; without a set, every one."""
-    experts: Literal["any", "tensor", "replicas"] = "any"
-    """Sizes of expert groups: any; or 1 (every expert is split over the tensor ranks) and the
+    experts: Literal["any", "split", "tensor", "replicas"] = "any"
+    """Sizes of expert groups: any; or 1 (every expert is split over the tensor ranks); or also the
     tensor size (experts lie whole on these ranks), so one group within an engine; or also its
     multiples (the engine's replicas of attention share the experts)."""
+    max_sequences: int | None = None
+    """Most sequences that a replica runs at once; None: all that its cache holds."""
     pipelines: bool = True
     """Splits an engine into pipeline stages."""
     tensor_repeats: frozenset[str] = frozenset()
@@ -251,7 +256,9 @@ class RolloutCapabilities:
     def rules(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> Iterator[Rule]:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
         expert, tensor = layouts.expert_parallel_size, layouts.tensor_parallel_size
-        if self.experts == "tensor":
+        if self.experts == "split":
+            yield "expert_parallel_size is 1", expert == 1
+        elif self.experts == "tensor":
             words = "expert_parallel_size is 1 or tensor_parallel_size"
             yield words, (expert == 1) | (expert == tensor)
         elif self.experts == "replicas":

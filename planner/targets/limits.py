@@ -16,6 +16,10 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
         f"{' and '.join(sorted(target.process_roles))} in one process: one range, one engine, and "
         "sizes in common"
     ),
+    "alike_roles": lambda _: "one engine and its sizes for all models, wherever they are",
+    "forms": lambda target: (
+        "models that share GPUs in one of these ways: " + "; ".join(f.name for f in target.forms)
+    ),
     "ranges": lambda target: (
         "ranges that are equal or disjoint" + (" or nested" if target.ranges == "nested" else "")
     ),
@@ -44,6 +48,7 @@ _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
     "scoring_offloads": lambda engine: (
         f"offload of models that only score: {_either(engine.scoring_offloads)}"
     ),
+    "one_sharding": lambda _: "one sharding and one offload for all models that train",
     "usual_stages": lambda _: "usual numbers of pipeline stages",
     "uniform_middle": lambda _: "pipeline stages of which only the first and the last differ",
     "offloads": lambda engine: f"offload of models that train: {_either(engine.offloads)}",
@@ -51,8 +56,12 @@ _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
 }
 _OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
     "pipelines": lambda _: "no pipeline stages",
+    "max_sequences": lambda rollout: (
+        f"at most {rollout.max_sequences} sequences of an engine at once"
+    ),
     "experts": lambda rollout: (
         "experts split over the tensor ranks"
+        + (" alone" if rollout.experts == "split" else "")
         + (" or whole over replicas" if rollout.experts == "replicas" else "")
     ),
 }

@@ -26,6 +26,7 @@ from automap.planner.spec import (
     unrunnable_field,
 )
 from automap.planner.targets.capabilities import RolloutCapabilities, Rule, TrainingCapabilities
+from automap.planner.targets.forms import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,18 @@ class Target:
     process_roles: frozenset[str] = frozenset()
     """Roles that live in one process per GPU: on one range, in one engine, and with the sizes in
     common that it says."""
+    alike_roles: frozenset[str] = frozenset()
+    """Roles that have the engine, and the sizes in common that it says, wherever they are."""
+    forms: tuple[Form, ...] = ()
+    """Ways in which models share GPUs, of which a placement has one; without any, every way."""
     roles: frozenset[str] | None = None
     """Models that it knows; without a set, every one."""
     algorithms: frozenset[str] | None = None
     """Algorithms that it has; without a set, every one, and dataflows of one's own."""
+    optimizers: frozenset[str] | None = None
+    """`workload.optimizer` that it has; without a set, every one."""
+    recomputes_log_probs: bool = False
+    """Old log-probabilities are computed again, never taken from the rollout."""
     one_gpu_type: bool = False
     """All nodes have GPUs of one type."""
     shadows_apart: bool = False
@@ -110,7 +119,11 @@ class Target:
         workload = spec.workload
         if not self.streams and (field := unrunnable_field(spec)) is not None:
             return field, "it is true"
-        refused = self._refuses_algorithm(spec) or self._refuses_memory_settings(workload)
+        refused = (
+            self._refuses_algorithm(spec)
+            or self._refuses_memory_settings(workload)
+            or self._refuses_update(workload)
+        )
         if refused is not None:
             return refused
         if workload.pretrain_loss and not self.pretraining:
@@ -141,6 +154,13 @@ class Target:
         for field in () if self.takes_memory_settings else MEMORY_SETTINGS:
             if (value := getattr(workload, field)) not in (None, False, "fp32"):
                 return f"workload.{field}", f"it is {value}; leave it out"
+        return None
+
+    def _refuses_update(self, workload: WorkloadSpec) -> tuple[str, str] | None:
+        if self.optimizers is not None and workload.optimizer not in self.optimizers:
+            return "workload.optimizer", f"it is {workload.optimizer}"
+        if self.recomputes_log_probs and workload.old_log_probs != "recompute":
+            return "workload.old_log_probs", f"it is {workload.old_log_probs}"
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:

@@ -136,7 +136,12 @@ def test_targets_are_listed_with_what_they_cannot_be_told(
     assert "Safe-RLHF" in out
     code, out, _ = call(capsys, "targets", "--json")
     rows = json.loads(out)
-    assert [row["name"] for row in rows] == ["automap", "verl@0.9.1", "slime@0.3.1"]
+    assert [row["name"] for row in rows] == [
+        "automap",
+        "verl@0.9.1",
+        "slime@0.3.1",
+        "openrlhf@0.11.2",
+    ]
     assert {"name", "what", "instead"} == set(rows[1]["limits"][0])
 
 

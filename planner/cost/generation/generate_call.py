@@ -69,13 +69,21 @@ def price_generate(
     generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
+    max_sequences: int | None = None,
 ) -> CallEstimates:
     """Price the generation of one iteration without its reshard, one row per candidate.
 
     The seconds of `generation_phases` together, and what the engine holds beside its weights.
     """
     phase = generation_phases(
-        model, call, workload, pool, profile, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        model,
+        call,
+        workload,
+        pool,
+        profile,
+        generation_layouts,
+        kv_cache_bytes=kv_cache_bytes,
+        max_sequences=max_sequences,
     )
     prefill, decode = phase.prefill, phase.decode
     seconds = SecondsColumns(
@@ -101,6 +109,7 @@ def generation_phases(
     generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
+    max_sequences: int | None = None,
 ) -> GenerationPhases:
     """Prefill and decode of one iteration's generation, one row per candidate.
 
@@ -109,8 +118,11 @@ def generation_phases(
     cache holds, those sent back for want of room being prefilled again, then the batch shrinks
     along the length distribution. The longest of the call's sequences ends it. A budget below
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
+    With `max_sequences` no replica runs more at once, whatever its cache holds.
     """
     context = _kernel_context(model, workload, pool, profile)
+    if max_sequences is not None:
+        context = replace(context, engine=replace(context.engine, max_sequences=max_sequences))
     columns = (
         generation_layouts.tensor_parallel_size,
         generation_layouts.pipeline_parallel_size,

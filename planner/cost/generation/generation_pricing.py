@@ -55,6 +55,7 @@ class GenerationPricing(PricedJob):
             self.profile(pool),
             generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
+            max_sequences=self.job.target.rollout.max_sequences,
         )
         estimates = self._corrected(estimates, "generate", call, pool)
         if tail is None:
@@ -138,6 +139,7 @@ class GenerationPricing(PricedJob):
             self.profile(pool),
             generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
+            max_sequences=self.job.target.rollout.max_sequences,
         )
 
     def generation_deviation(

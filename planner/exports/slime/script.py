@@ -4,9 +4,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from automap.planner.exports import script
+from automap.planner.exports.arguments import ABSENT
 from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.exports.script import comment
-from automap.planner.exports.slime.values import ABSENT
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework
 

@@ -3,6 +3,7 @@
 import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
+from automap.planner.exports.arguments import argument
 from automap.planner.exports.batches import mini_batch_sequences
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
@@ -13,7 +14,6 @@ from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.slime.model import add_model
 from automap.planner.exports.slime.performance import add_performance
 from automap.planner.exports.slime.script import script_of
-from automap.planner.exports.slime.values import argument
 from automap.planner.exports.subject import NodeRange, Subject
 
 CLIPS = {"dapo": (0.2, 0.28)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SETTING = re.compile(r"(['\"]?)([+~]{0,2}[A-Za-z_][\w@/.\-]*)=(.*)", re.DOTALL)
-_ARGUMENT = re.compile(r"(--[\w\-]+)(?:(=|(?:\s|\\\n)+)(.*))?", re.DOTALL)
+_ARGUMENT = re.compile(r"(--[\w.\-]+)(?:(=|(?:\s|\\\n)+)(.*))?", re.DOTALL)
 _INSIDE = {"'": re.compile(r"[^']*"), '"': re.compile(r'[^"$`\\!]*')}
 """Quote → texts that stand for themselves between two of it."""
 _REST = re.compile(r"[ \t]*(?:#[^\n]*)?(?=\n|$)")

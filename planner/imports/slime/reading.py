@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.frameworks.description import Framework
+from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.keys import classify, values_of
@@ -15,7 +16,7 @@ from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import assume_hardware, resolved
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.slime.arguments import PROGRAMS, jobs_of, of_command, take
+from automap.planner.imports.slime.arguments import PROGRAMS, jobs_of
 from automap.planner.imports.slime.pools import pools_of
 from automap.planner.imports.slime.workload import spec_of
 from automap.planner.imports.values import read_argument

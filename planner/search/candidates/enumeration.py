@@ -103,7 +103,8 @@ def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
 
     FREE where it may differ. None: the model has no others in its process.
     """
-    if role not in job.target.process_roles:
+    target = job.target
+    if role not in target.process_roles | target.alike_roles:
         return None
     engines, trains = job.engines_of(role), job.models[role].trainable
     names = [engine.name for engine in job.target.training]
@@ -116,6 +117,20 @@ def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
             # A model that only scores has no virtual stages of its own: it takes any.
             if name in engine.process_dimensions and (trains or name != "virtual_pipeline"):
                 columns[rows, place] = getattr(layouts, f"{name}_parallel_size")[rows]
+    if any(engine.one_sharding for engine in target.training):
+        columns = np.column_stack([columns, _state_columns(layouts, trains=trains)])
+    return columns
+
+
+def _state_columns(layouts: Layouts, *, trains: bool) -> IntArray:
+    """[row, column] sharding of what trains, whether it is full of all, offload of what trains."""
+    columns = np.full((len(layouts), 3), FREE, dtype=np.int64)
+    several = layouts.data_parallel_size * layouts.context_parallel_size > 1
+    full = layouts.sharding == SHARDINGS.index("full")
+    columns[several, 1] = full[several]
+    if trains:
+        columns[several, 0] = layouts.sharding[several]
+        columns[:, 2] = layouts.offload
     return columns
 
 

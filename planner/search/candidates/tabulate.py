@@ -130,7 +130,7 @@ class Candidates:
             tuple(pins.shadow_sizes(self.job, role)),
             role in self.pricing.generating,
             role in shadowed_roles(self.job),
-            role in self.job.target.process_roles,
+            role in self.job.target.process_roles | self.job.target.alike_roles,
             tuple(engine.name for engine in self.job.engines_of(role).engines),
         )
 

@@ -126,6 +126,28 @@ class WeightSyncChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class FormChoice:
+    """A way in which copies share GPUs."""
+
+    colocate: frozenset[tuple[int, int]]
+    """Pairs of copies on the same range."""
+    separate: frozenset[tuple[int, int]]
+    """Pairs of copies on disjoint ranges."""
+    apart: bool
+    """Whatever a shadow can run is run there; otherwise there is no shadow."""
+    offloads: tuple[tuple[int, frozenset[int]], ...]
+    """(number of a copy, codes of what may be on the host) where that depends on the form."""
+
+    def holds(self, other: "FormChoice") -> bool:
+        """Whether it has all placements of another one."""
+        return (
+            (self.apart, self.offloads) == (other.apart, other.offloads)
+            and self.colocate <= other.colocate
+            and self.separate <= other.separate
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Everything that a placement and its schedule depend on."""
 
@@ -142,6 +164,8 @@ class Problem:
     """Pairs of copies on disjoint ranges."""
     ranges: RangeRelation = "any"
     """How two ranges may share GPUs."""
+    forms: tuple[FormChoice, ...] = ()
+    """Ways to share GPUs of which a placement has one; each is searched by itself. None: any."""
 
     @property
     def num_gpus(self) -> int:

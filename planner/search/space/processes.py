@@ -1,13 +1,13 @@
 """Models of one process: the spaces in which all of them share its engine and sizes.
 
 Some targets train and score several models in one process per GPU, whose parallel groups they
-share, or have one engine for all generations of a model. Every choice of engine and sizes is a
-space of its own. They come best bound first, and what they have in common is decided one column
-after another, so most are never looked at.
+share, or have one engine for all generations of a model, or a few ways in which models share GPUs.
+Every choice of such a way, of engine and sizes is a space of its own. They come best bound first,
+and what they have in common is decided one column after another, so most are never looked at.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 
 from automap.planner.layout import IntArray
-from automap.planner.search.candidates.tables import FREE, BoolArray, Tables
+from automap.planner.search.candidates.tables import FREE, BoolArray, CallTable, Tables
+from automap.planner.search.model.problem import FormChoice
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.search_space import SearchSpace
 
@@ -47,10 +48,10 @@ class ProcessSpaces:
     def __init__(self, space: SearchSpace) -> None:
         self._width = _width(space.tables)
         self._heap: list[ProcessSpace] = []
-        bound = space.lower_bound() if space.is_complete() else None
-        if bound is not None:
-            whole = replace(space, origin=None)
-            self._heap.append(ProcessSpace(bound, self._width, (), whole, None))
+        for whole in _by_form(replace(space, origin=None)):
+            bound = whole.lower_bound() if whole.is_complete() else None
+            if bound is not None:
+                heapq.heappush(self._heap, ProcessSpace(bound, self._width, (), whole, None))
 
     @property
     def least_seconds(self) -> float:
@@ -82,6 +83,68 @@ class ProcessSpaces:
                     self._heap,
                     ProcessSpace(bound, self._width - len(values), values, part, parent),
                 )
+
+
+def _by_form(space: SearchSpace) -> Iterator[SearchSpace]:
+    """The space in each of the ways to share GPUs; itself where there is no such choice."""
+    if not space.problem.forms:
+        yield space
+    for form in space.problem.forms:
+        yield _in_form(space, form)
+
+
+def _in_form(space: SearchSpace, form: FormChoice) -> SearchSpace:
+    problem, tables = space.problem, space.tables
+    problem = replace(
+        problem,
+        colocate=(*problem.colocate, *sorted(form.colocate)),
+        separate=(*problem.separate, *sorted(form.separate)),
+        forms=(),
+    )
+    copies = {
+        number: np.isin(tables.copies[number].layouts.offload, sorted(codes))
+        for number, codes in form.offloads
+    }
+    shadows = [n for n, copy in enumerate(tables.copies) if copy.shadow_of is not None]
+    calls = dict[int, BoolArray]()
+    if form.apart:
+        served = {table.call for table in tables.calls if table.copy in shadows}
+        for number, table in enumerate(tables.calls):
+            if table.copy not in shadows and _is_generation(tables, table, served):
+                calls[number] = np.zeros(len(table), dtype=np.bool_)
+    else:
+        copies |= {n: np.zeros(len(tables.copies[n]), dtype=np.bool_) for n in shadows}
+    return replace(space, problem=problem, rows=space.rows_where(copies, calls))
+
+
+def _is_generation(tables: Tables, table: CallTable, served: Collection[int]) -> bool:
+    return table.call in served or tables.dataflow_calls[table.call].kind == "generate"
+
+
+def _form_of(space: SearchSpace, selected: Selected) -> FormChoice | None:
+    """The first way to share GPUs that a placement has."""
+    ranges = [
+        None if row is None else (first, int(copy.layouts.num_gpus[row]))
+        for copy, row, first in zip(
+            space.tables.copies, selected.copy_rows, selected.first_gpus, strict=True
+        )
+    ]
+    shared = space.shared_gpus(selected)
+    apart = any(
+        row is not None and copy.shadow_of is not None
+        for copy, row in zip(space.tables.copies, selected.copy_rows, strict=True)
+    )
+    for form in space.problem.forms:
+        hosts = all(
+            int(space.tables.copies[number].layouts.offload[selected.copy_rows[number] or 0])
+            in codes
+            for number, codes in form.offloads
+        )
+        joined = all(ranges[one] == ranges[other] for one, other in form.colocate)
+        crossed = any(tuple(sorted(pair)) in shared for pair in form.separate)
+        if hosts and joined and not crossed and form.apart == apart:
+            return form
+    return None
 
 
 def _width(tables: Tables) -> int:
@@ -131,7 +194,12 @@ def _goes_with(values: IntArray, value: int) -> BoolArray:
 
 
 def shared_by(space: SearchSpace, selected: Selected) -> tuple[int, ...] | None:
-    """What there is in common in a placement, column by column; None: something differs."""
+    """What there is in common in a placement, column by column; None: something differs.
+
+    None also where it shares GPUs in another way than it may.
+    """
+    if space.problem.forms and _form_of(space, selected) is None:
+        return None
     shared = [FREE] * _width(space.tables)
     for kind, number, own, first in _members(space.tables):
         row = _row_of(space.tables, kind, number, selected)
@@ -152,7 +220,13 @@ def _row_of(tables: Tables, kind: Kind, number: int, selected: Selected) -> int 
 
 
 def of_process(space: SearchSpace, selected: Selected) -> SearchSpace:
-    """The placements whose processes have the engine and sizes of the given one."""
+    """The placements whose processes have the engine and sizes of the given one.
+
+    They share GPUs in the way that it does, where there are several.
+    """
+    form = _form_of(space, selected)
+    if form is not None:
+        space = _in_form(space, form)
     rows = space.rows
     for column, value in enumerate(shared_by(space, selected) or ()):
         rows = rows.both(_agreeing(space, column, value))

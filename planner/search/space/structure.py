@@ -1,6 +1,6 @@
 """The placement problem of a job: pools, dataflow, syncs and forced pairs; then its options."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,12 +10,13 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import memory, transition
 from automap.planner.dataflow.graph import Dataflow, weights_edge, with_staleness
 from automap.planner.job.job import Job
-from automap.planner.layout import IntArray
+from automap.planner.layout import OFFLOADS, IntArray
 from automap.planner.search.candidates.tables import CallTable, Tables
 from automap.planner.search.model.options import CallOptions, CallPart, CopyOptions
 from automap.planner.search.model.problem import (
     CallChoice,
     CopyChoice,
+    FormChoice,
     PoolSlice,
     Precedence,
     Problem,
@@ -64,7 +65,26 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
             *_apart(job, copies),
         ),
         ranges=job.target.ranges,
+        forms=tuple(_forms(job, homes)),
     )
+
+
+def _forms(job: Job, homes: Mapping[str, int]) -> Iterator[FormChoice]:
+    """The target's ways to share GPUs, without those that another one has in it."""
+    trained = [role for role in homes if job.models[role].trainable]
+    found = list[FormChoice]()
+    for form in job.target.forms:
+        if form.suits(homes, staleness=job.spec.search.staleness):
+            codes = frozenset(OFFLOADS.index(name) for name in form.offload(trained))
+            together, separate = (
+                frozenset((homes[one], homes[other]) for one, other in pairs)
+                for pairs in (form.together(homes), form.separate(homes))
+            )
+            offloads = tuple((homes[role], codes) for role in trained)
+            found.append(FormChoice(together, separate, form.apart, offloads))
+    for choice in found:
+        if not any(each is not choice and each.holds(choice) for each in found):
+            yield choice
 
 
 def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:

@@ -8,10 +8,10 @@ import pytest
 
 from automap.planner import Launch, NotExportableError, Plan
 from automap.planner.errors import InfeasibleError
+from automap.planner.exports.arguments import argument
 from automap.planner.exports.exporting import export
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.slime.script import GROUPS, OF_CONFIG
-from automap.planner.exports.slime.values import argument
 from automap.planner.exports.subject import subject_of
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail

@@ -273,7 +273,7 @@ def test_a_metric_of_several_calls_is_shared_by_the_plan() -> None:
     seconds = {each.call: each.seconds for each in found.observed}
     assert seconds.pop("actor.generate") == pytest.approx(3.0)
     assert set(seconds) == {"actor.forward", "reference.forward", "critic.forward"}
-    assert sum(seconds.values()) == pytest.approx(2.0)
+    assert sum(seconds.values()) == pytest.approx(5.0)
 
 
 def test_a_log_without_the_metrics_is_refused_and_they_are_named() -> None:

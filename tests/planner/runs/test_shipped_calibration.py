@@ -11,7 +11,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.profiles.corrections import read_corrections
-from automap.planner.runs.foreign_logs import foreign_run, read_lines
+from automap.planner.runs.foreign_logs import foreign_run, mean_lengths, read_lines
 from automap.planner.runs.priced_by import bases_of
 from automap.planner.spec import JobSpec
 from tests.cli.commands import call
@@ -219,18 +219,6 @@ def test_times_that_are_none_are_left_out_and_named() -> None:
         foreign_run(bad, "verl", plain_plan(), source="log")
 
 
-def test_what_remains_without_generation_may_be_nothing() -> None:
-    good = {"timing/generation": 3.0, "timing/make_experience": 5.0, "timing/ppo_train": 2.0}
-    steps = {step: dict(good) for step in (1, 2, 3)}
-    steps[2]["timing/make_experience"] = 2.5
-    found = foreign_run(steps, "openrlhf", plain_plan(), source="log")
-    assert found.warnings == [
-        "timing/make_experience less timing/generation is -0.5 in step 2: left out, not above 0"
-    ]
-    forwards = [each.seconds for each in found.observed if each.call.endswith(".forward")]
-    assert sum(forwards) == pytest.approx(2.0)
-
-
 def test_one_step_alone_is_the_warm_up() -> None:
     (warning,) = foreign_run({7: VERL}, "verl", plain_plan(), source="log").warnings
     assert "one step alone, which warms up" in warning
@@ -257,3 +245,18 @@ def test_slimes_log_is_read_by_its_names() -> None:
     assert found.iteration_seconds == 4.5
     with pytest.raises(SpecError, match="perf/train_wait_time"):
         foreign_run({1: VERL}, "slime", plain_plan(), source="log")
+
+
+def test_openrlhfs_log_is_read_by_its_names_with_or_without_the_loggers_prefix() -> None:
+    names = {"generation": 3.0, "make_experience": 5.0, "ppo_train": 2.0, "broadcast": 1.0}
+    for prefix in ("", "train/"):
+        step = {f"{prefix}timing/{name}": seconds for name, seconds in names.items()}
+        step |= {f"{prefix}timing/step_total": 11.0, f"{prefix}rollout/response_length_mean": 13.0}
+        found = foreign_run({1: step, 2: step}, "openrlhf", plain_plan(), source="log")
+        seconds = {each.call: each.seconds for each in found.observed}
+        # What makes experience comes after generation, which is timed by itself.
+        assert seconds["actor.generate"] == pytest.approx(4.0)
+        scored = [value for call, value in seconds.items() if call.endswith(".forward")]
+        assert sum(scored) == pytest.approx(5.0)
+        assert (found.iteration_seconds, found.lengths) == (11.0, {"mean": 13.0})
+        assert (found.missing, mean_lengths({1: step}, "openrlhf")) == ([], {"response": 13.0})

@@ -1,4 +1,4 @@
-"""Values of slime's arguments: one word each; of flags only whether they are there."""
+"""Values of a command's arguments: a word or several; of flags only whether they are there."""
 
 from automap.planner.exports.lines import Value
 from automap.planner.frameworks.description import Setting
@@ -8,7 +8,7 @@ ABSENT = ("None", "False")
 
 
 def argument(value: Value, setting: Setting) -> str:
-    """A value as the argument's type has it.
+    """A value as the argument's type has it; several are separated by blanks.
 
     Raises:
         ValueError: it is of another type.
@@ -17,6 +17,7 @@ def argument(value: Value, setting: Setting) -> str:
         "flag": (bool,),
         "whole": (int,),
         "number": (int, float),
+        "numbers": (list,),
         "word": (str,),
         "text": (str,),
     }
@@ -25,4 +26,4 @@ def argument(value: Value, setting: Setting) -> str:
         return "None"
     if not isinstance(value, kinds[setting.type]) or is_flag != (setting.type == "flag"):
         raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
-    return str(value)
+    return " ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+set -x
+
+ray job submit --address="http://127.0.0.1:8265" \
+   --runtime-env-json='{"working_dir": "/workspace"}' \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --ref.num_nodes 1 \
+   --ref.num_gpus_per_node 8 \
+   --actor.num_nodes 1 \
+   --actor.num_gpus_per_node 8 \
+   --vllm.num_engines 4 \
+   --vllm.tensor_parallel_size 2 \
+   --vllm.gpu_memory_utilization 0.6 \
+   --vllm.sync_backend nccl \
+   --actor.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
+   --train.batch_size 128 \
+   --train.micro_batch_size 4 \
+   --rollout.batch_size 128 \
+   --rollout.micro_batch_size 8 \
+   --rollout.n_samples_per_prompt 1 \
+   --data.max_len 4096 \
+   --rollout.max_new_tokens 3072 \
+   --data.max_samples 100000 \
+   --train.max_epochs 1 \
+   --train.num_episodes 1 \
+   --ds.zero_stage 2 \
+   --ds.param_dtype bf16 \
+   --ds.packing_samples \
+   --actor.gradient_checkpointing_enable \
+   --actor.adam.lr 5e-7 \
+   --algo.kl.init_coef 0.01 \
+   --algo.kl.estimator k1 \
+   --algo.advantage.estimator gae \
+   --data.prompt_dataset /data/prompts.jsonl \
+   --data.input_key prompt \
+   --data.label_key answer \
+   --data.apply_chat_template \
+   --train.colocate_all \
+   --vllm.enable_sleep \
+   --critic.num_nodes 1 \
+   --critic.num_gpus_per_node 8 \
+   --critic.adam.lr 9e-6 \
+   --reward.model_name_or_path Qwen/Qwen2.5-1.5B-Instruct \
+   --reward.num_nodes 1 \
+   --reward.num_gpus_per_node 8 \
+   --reward.normalize_enable \
+   --train.colocate_critic_reward

@@ -1,0 +1,122 @@
+"""OpenRLHF's own parser and placement checks on exports: hundreds accepted, broken ones refused."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automap.planner.plan.types import Plan
+from tests.exports.verl_code import MISSING, PYTHON
+from tests.helpers.openrlhf_plans import (
+    OPENRLHF,
+    SAMPLE,
+    differences,
+    launch,
+    plan_of,
+    varied,
+    words_of,
+)
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.many_processes,
+]
+PROGRAM = Path(__file__).with_name("accept_openrlhf.py")
+TYPES = {"int": "whole", "float": "number", "str": "text", "flag": "flag"}
+
+
+def asked(*options: str, text: str = "") -> str:
+    environment = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/")}
+    done = subprocess.run(
+        [str(PYTHON), str(PROGRAM), *options],
+        input=text,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def verdicts(launches: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """What OpenRLHF makes of arguments, by their names; one process for all of them."""
+    cases = "".join(json.dumps({"id": k, "words": list(v)}) + "\n" for k, v in launches.items())
+    answers = [json.loads(line) for line in asked(text=cases).splitlines()]
+    return {answer.pop("id"): answer for answer in answers}
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    found = {name: plan_of(laid) for name, laid in SAMPLE.items()}
+    return found | varied(found)
+
+
+@pytest.fixture(scope="module")
+def answers(plans: dict[str, Plan]) -> dict[str, dict[str, Any]]:
+    return verdicts({name: words_of(launch(p)) for name, p in plans.items()})
+
+
+def test_openrlhf_would_run_what_hundreds_of_plans_say(
+    plans: dict[str, Plan], answers: dict[str, dict[str, Any]]
+) -> None:
+    assert len(plans) >= 200
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
+    # It warns of what it sets otherwise than it is told.
+    assert {line for each in answers.values() for line in each["warned"]} <= {
+        "[Warning] Using --colocate_all_models in async RLHF only colocates DeepSpeed models."
+    }
+
+
+def test_openrlhf_refuses_what_is_broken(plans: dict[str, Plan]) -> None:
+    words = words_of(launch(plans["ppo, a reward model, together"]))
+    two = words_of(launch(plans["ppo in two groups"]))
+
+    def but(key: str, value: str, of: Sequence[str] = tuple(words)) -> list[str]:
+        place = of.index(key) + 1
+        return [*of[:place], value, *of[place + 1 :]]
+
+    broken = {
+        "unknown": [*words, "--rollout.batchsize", "3"],
+        "type": but("--ds.zero_stage", "two"),
+        "choice": but("--algo.advantage.estimator", "ppo"),
+        "earlier": [*words, "--colocate_all_models"],
+        "reference": but("--ref.num_gpus_per_node", "4"),
+        "engines": but("--vllm.num_engines", "3"),
+        "pair": but("--reward.num_gpus_per_node", "4", two),
+        "samples": but("--rollout.micro_batch_size", "1024"),
+        "responses": but("--algo.advantage.estimator", "rloo"),
+        "no engines": but("--vllm.num_engines", "0"),
+        "asynchronous": [*words, "--train.async_enable"],
+        "generated": [*words, "--rollout.vllm_generate_batch_size", "100000"],
+    }
+    found = verdicts({"whole": words, **broken})
+    assert "error" not in found.pop("whole")
+    assert {name for name, each in found.items() if "error" not in each} == set()
+
+
+def test_every_argument_is_described_with_its_type_and_default() -> None:
+    theirs = json.loads(asked("--arguments"))
+    theirs.pop("--help")
+    ours = {
+        key: (each.type, each.default, each.engine)
+        for each in OPENRLHF.settings
+        for key in each.keys.values()
+    }
+    others = {key: (e["type"], e["default"], None) for key, e in OPENRLHF.others.items()}
+    assert set(theirs) == set(ours) | set(others)
+    assert not set(ours) & set(others)
+    for key, (kind, default, _) in (ours | others).items():
+        told = theirs[key]
+        plural = "s" if told["several"] else ""
+        assert kind.replace("word", "text") == TYPES[told["type"]] + plural, key
+        value = told["default"]
+        shown = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if key == "--logger.wandb.run_name" or (value is None and " " in default):
+            continue
+        assert default == (shown or "empty"), key
