@@ -272,6 +272,30 @@ class ImportArguments:
 
 
 @dataclass(frozen=True)
+class ConvertArguments:
+    files: LaunchFilesArgument
+    where: Where
+    show: Show
+    said: LaunchAnswers
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="NAME@VERSION", help="What the launch is for; `automap targets`."
+        ),
+    ]
+    target: Annotated[
+        str, typer.Option("--to", metavar="NAME@VERSION", help="What it is to be for.")
+    ]
+    out: str = option(
+        "Where the new launch goes. -: standard output.", short="-o", metavar="DIR|-", default="-"
+    )
+    nearest: bool = flag(
+        "Where the other framework cannot be told it, plan its job inside that and write the plan; "
+        "every change is shown."
+    )
+
+
+@dataclass(frozen=True)
 class AdviseArguments:
     files: LaunchFilesArgument
     show: Show
