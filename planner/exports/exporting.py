@@ -6,6 +6,7 @@ from dataclasses import replace
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.slime.settings import launch_of as slime_launch
 from automap.planner.exports.subject import Subject, subject_of
@@ -14,7 +15,11 @@ from automap.planner.frameworks.description import framework
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 
-EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {"verl": verl_launch, "slime": slime_launch}
+EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
+    "verl": verl_launch,
+    "slime": slime_launch,
+    "nemo-rl": nemo_rl_launch,
+}
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 
 

@@ -12,6 +12,10 @@ from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import Value
 
 
+OFF = ("false", "null", "none", "auto", "")
+"""Values of what is not there, and so takes neither time nor memory."""
+
+
 def renamed(overrides: Overrides, framework: Framework) -> None:
     """Give settings of an earlier version, which are still read, their name of today."""
     for key, given in list(overrides.given.items()):
@@ -83,7 +87,7 @@ def _remark(settings: Settings, given: Given) -> None:
             settings.note("replaced", told, given)
         return
     for pattern, what in framework.unpriced.items():
-        if fnmatch.fnmatchcase(key, pattern):
+        if fnmatch.fnmatchcase(key, pattern) and given.value.lower() not in OFF:
             settings.note("not priced", f"{key}: {what}", given)
             return
     if _is_other(framework, key):

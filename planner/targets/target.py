@@ -77,6 +77,8 @@ class Target:
     """A batch is trained on once."""
     max_staleness: int | None = None
     """The largest `search.staleness`; None: any."""
+    recomputes_log_probs: bool = False
+    """Log-probabilities before the update are never those of the rollout."""
     packed_only: bool = False
     """Sequences are packed, never padded."""
     shared_settings: bool = False
@@ -175,6 +177,8 @@ class Target:
             return "search.staleness", f"it is {search.staleness}, at most {most} is known"
         if self.one_epoch and workload.epochs > 1:
             return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
+        if self.recomputes_log_probs and workload.old_log_probs == "rollout":
+            return "workload.old_log_probs", "it is rollout, and they are always computed again"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:

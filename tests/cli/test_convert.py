@@ -30,6 +30,7 @@ def test_a_launch_is_the_same_placement_in_the_other_words(
     assert "--eps-clip-high=0.28" in lost
     # What a plan has is in the plan.
     assert "--rollout-batch-size" not in lost
+    assert "--colocate" not in lost
     assert "\nnot priced" in err
     lengths = LengthSpec.model_validate({"mean": 400, "max": 10_000})
     said = []

@@ -55,9 +55,10 @@ def folder_of(out: str) -> Path | None:
 
 
 def write_script(launch: Launch, folder: Path | None) -> None:
-    """The launch as a file of a folder, if there is one."""
+    """The launch as files of a folder, if there is one."""
     if folder is not None:
-        write_file(str(folder / SCRIPT), launch.script.rstrip("\n"))
+        for name, text in {SCRIPT: launch.script, **launch.files}.items():
+            write_file(str(folder / name), text.rstrip("\n"))
 
 
 def _run_into(given: ExportArguments) -> None:
@@ -162,7 +163,8 @@ def show_launch(show: Show, launch: Launch, folder: Path | None) -> None:
     if show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:
-        console.write_text(launch.script)
+        # Whoever pipes a launch that has a configuration wants that.
+        console.write_text("".join(launch.files.values()) or launch.script)
     else:
         asked = ", ".join(each.variable for each in launch.placeholders)
         line = f"{folder / SCRIPT}: {len(launch.settings)} settings; to be filled in: {asked}"
