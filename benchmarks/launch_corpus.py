@@ -35,6 +35,9 @@ class Written:
 SLIME = FOLDER / "slime"
 BESIDE = ".model.sh"
 """Ending of scripts that others read."""
+NEMO_RL = FOLDER / "nemo_rl"
+PART = "# part of another"
+"""First line of configurations that are launched by others alone."""
 
 
 def corpus(framework: str = "verl") -> list[Written]:
@@ -42,6 +45,9 @@ def corpus(framework: str = "verl") -> list[Written]:
     if framework == "slime":
         scripts = [each for each in sorted(SLIME.glob("*.sh")) if not each.name.endswith(BESIDE)]
         return list(_of_files(scripts))
+    if framework == "nemo-rl":
+        files = [each for each in sorted(NEMO_RL.iterdir()) if each.suffix in (".sh", ".yaml")]
+        return list(_of_files([each for each in files if PART not in each.read_text("utf-8")]))
     return [*_of_files([*sorted(FOLDER.glob("*.sh")), FOLDER / "config-b.yaml"]), *_of_forms()]
 
 

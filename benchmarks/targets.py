@@ -17,7 +17,7 @@ from automap import JobSpec, TargetCost, target_cost
 from automap.planner.spec import TargetName
 from benchmarks.instances import EXAMPLES
 
-TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1")
+TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1", "nemo-rl@0.7.0")
 
 
 def row(name: str, costs: list[TargetCost]) -> list[str]:

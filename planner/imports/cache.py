@@ -26,7 +26,8 @@ def cache_bytes(
     share = settings.share("memory_share", "rollout")
     settings.value("prefill_tokens", "rollout")
     settings.value("longest_sequence", "rollout")
-    settings.flag("engine_sleeps", "rollout")
+    if settings.knows("engine_sleeps", "rollout"):
+        settings.flag("engine_sleeps", "rollout")
     on_vllm = job.spec.workload.rollout_engine == "vllm"
     stated = settings.whole("cache_bytes", "rollout") if on_vllm else None
     if stated is not None:

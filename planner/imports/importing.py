@@ -19,6 +19,8 @@ from automap.planner.imports.launch import (
     LineChange,
     Rewritten,
 )
+from automap.planner.imports.nemo_rl.overrides import DIALECT as NEMO_RL
+from automap.planner.imports.nemo_rl.reading import read as read_nemo_rl
 from automap.planner.imports.rewriting import lines_to, obsolete
 from automap.planner.imports.slime.reading import DIALECT as SLIME
 from automap.planner.imports.slime.reading import read as read_slime
@@ -30,9 +32,10 @@ from automap.planner.plan.types import Plan
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {
     "verl": read_verl,
     "slime": read_slime,
+    "nemo-rl": read_nemo_rl,
 }
 """Name of a framework → what reads its launches."""
-DIALECTS: Mapping[str, Dialect] = {"verl": VERL, "slime": SLIME}
+DIALECTS: Mapping[str, Dialect] = {"verl": VERL, "slime": SLIME, "nemo-rl": NEMO_RL}
 """Name of a framework → how scripts start it."""
 
 

@@ -11,7 +11,6 @@ from automap.planner.imports.launch import ImportedSetting
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import Value
 
-
 OFF = ("false", "null", "none", "auto", "")
 """Values of what is not there, and so takes neither time nor memory."""
 

@@ -338,7 +338,9 @@ ANY = Target(
     max_out_of_memory_probability=1.0,
     simplicity_tolerance=0.0,
 )
-TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, ANY)}
+TARGETS: dict[TargetName, Target] = {
+    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, ANY)
+}
 
 
 def inside(spec: JobSpec, name: TargetName) -> JobSpec:

@@ -5,10 +5,9 @@ from automap.planner.exports.launch import Launch
 from automap.planner.exports.nemo_rl.recipe import RECIPE
 from automap.planner.exports.subject import Subject
 
-VERSION = (
-    """${NEMO_RL_VERSION:-$(git -C "$NEMO_RL_FOLDER" describe --tags 2>/dev/null || echo unknown)}"""
-)
 FOLDER = "NEMO_RL_FOLDER"
+_TAGGED = f'$(git -C "${FOLDER}" describe --tags 2>/dev/null || echo unknown)'
+VERSION = f"${{NEMO_RL_VERSION:-{_TAGGED}}}"
 
 
 def script_of(subject: Subject, launch: Launch) -> str:

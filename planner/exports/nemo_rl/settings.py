@@ -210,9 +210,8 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     engines = layout.data_parallel_size // replicas
     # With dynamic sampling they are more than are trained on.
     [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
-    # vLLM has this number for each of an engine's replicas.
-    each = math.ceil(sequences / (engines * replicas))
-    shared = f"{sequences} sequences on engines: {engines}, replicas of each: {replicas}"
+    each = math.ceil(sequences / engines)
+    shared = f"{sequences} sequences on engines: {engines}"
     lines.add("concurrent_sequences", each, shared, role=role)
     cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.rollout).gpu.memory_bytes
     lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)
