@@ -86,8 +86,9 @@ def _remark(settings: Settings, given: Given) -> None:
             settings.note("replaced", told, given)
         return
     for pattern, what in framework.unpriced.items():
-        if fnmatch.fnmatchcase(key, pattern) and given.value.lower() not in OFF:
-            settings.note("not priced", f"{key}: {what}", given)
+        if fnmatch.fnmatchcase(key, pattern):
+            if given.value.lower() not in OFF:
+                settings.note("not priced", f"{key}: {what}", given)
             return
     if _is_other(framework, key):
         return

@@ -220,4 +220,4 @@ def _set_arguments(words: Sequence[Field], expander: Expander) -> None:
         if text[:1] not in ("-", "+") or text == "-":
             expander.variables[ARGUMENTS] = tuple(words[place + (text == "-") :])
             return
-        place += 2 if text.endswith("o") else 1
+        place += 2 if "o" in text else 1
