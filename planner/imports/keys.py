@@ -85,11 +85,11 @@ def _remark(settings: Settings, given: Given) -> None:
         else:
             settings.note("replaced", told, given)
         return
-    for pattern, what in framework.unpriced.items():
-        if fnmatch.fnmatchcase(key, pattern):
-            if given.value.lower() not in OFF:
-                settings.note("not priced", f"{key}: {what}", given)
-            return
+    what = _unpriced(framework, key)
+    if what is not None:
+        if given.value.lower() not in OFF:
+            settings.note("not priced", f"{key}: {what}", given)
+        return
     if _is_other(framework, key):
         return
     known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
@@ -101,6 +101,12 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
     settings.note("unknown key", told, given)
+
+
+def _unpriced(framework: Framework, key: str) -> str | None:
+    """What a key decides that takes time or memory and no price knows; None: nothing."""
+    patterns = framework.unpriced.items()
+    return next((what for pattern, what in patterns if fnmatch.fnmatchcase(key, pattern)), None)
 
 
 def _replacement(framework: Framework, key: str) -> str | None:

@@ -101,3 +101,23 @@ def test_what_is_no_conversion_is_refused(
     code, out, err = call(capsys, "convert", launch, *options, *GIVEN)
     assert (code, out) == (2, "")
     assert all(word in err for word in words), err
+
+
+def test_a_recipe_is_converted_to_and_fro(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recipe = str(LAUNCHES / "nemo_rl" / "qwen-7b-megatron.yaml")
+    verl = ("--from", "nemo-rl@0.7.0", "--to", "verl@0.9.1", *GIVEN, "--out", str(tmp_path))
+    assert call(capsys, "convert", recipe, *verl)[0] == 0
+    back = ("--from", "verl@0.9.1", "--to", "nemo-rl@0.7.0", *GIVEN, "--model", "actor=qwen2.5-7b")
+    launch = str(tmp_path / "launch.sh")
+    code, out, _ = call(capsys, "convert", launch, *back, "--out", str(tmp_path))
+    assert code == 0
+    written = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    assert "tensor_model_parallel_size: 4" in written
+    assert "examples/run_grpo.py" in (tmp_path / "launch.sh").read_text(encoding="utf-8")
+    again = str(tmp_path / "recipe.yaml"), "--model", "actor=qwen2.5-7b"
+    code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", *again, *GIVEN, "--quiet")
+    assert (code, "per iteration" in out) == (0, True)
+    plan_of_it = ("convert", launch, *back, "--quiet")
+    assert call(capsys, *plan_of_it)[0] == 2, "the script is NeMo-RL's now"

@@ -10,6 +10,12 @@ from automap.planner.plan.types import Parallelism
 def training_layout(settings: Settings, job: Job, role: str, num_gpus: int) -> Parallelism:
     """The layout of the policy or the reference on their GPUs."""
     if settings.engine == "megatron":
+        split = settings.flag("sequence_parallel")
+        if settings.size("tensor_parallel_size") > 1 and not split:
+            told = (
+                f"activations are split over the tensor ranks ({settings.key('sequence_parallel')})"
+            )
+            settings.note("assumed", told, settings.given("sequence_parallel"))
         return megatron_layout(settings, job, role, num_gpus)
     tensor, context = (settings.size(f"{name}_parallel_size") for name in ("tensor", "context"))
     if num_gpus % (tensor * context):

@@ -82,7 +82,8 @@ class PlanArguments:
         f"Place it as this strategy would. {STRATEGY_NAMES}", short="-s", metavar="NAME"
     )
     target: str | None = option(
-        "What is to run it: automap, verl@0.9.1, slime@0.3.1, or any (what can be priced).",
+        "What is to run it: automap, verl@0.9.1, slime@0.3.1, nemo-rl@0.7.0, or any (what can be "
+        "priced).",
         metavar="NAME",
     )
     explain_infeasible: bool = flag(
@@ -254,9 +255,7 @@ class LaunchAnswers:
 class ImportArguments:
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1 or slime@0.3.1."
-        ),
+        typer.Argument(metavar="NAME@VERSION", help="What the launch is for; `automap targets`."),
     ]
     files: LaunchFilesArgument
     where: Where
