@@ -20,11 +20,11 @@ _CHECKED = {
     "role and the pools (`make test-exports`).",
     "nemo-rl": "NeMo-RL has no package whose code exports could pass: every key of theirs is held "
     "to this table, by name and type, and to one another. The keys of parallel sizes, "
-    "recomputation, batches, pools, engines and asynchrony were read from its source. The others are "
-    "from memory of it, and no check here would see one misspelt: model, precision, optimizer, "
+    "recomputation, batches, pools, engines and asynchrony were read from its source. The others "
+    "are from memory of it, and no check here would see one misspelt: model, precision, optimizer, "
     "lengths of prompts and responses, steps, validation, checkpoints, advantages, clips, "
     "coefficients, dynamic sampling and turns; so are the defaults, which are those of "
-    "`examples/configs/grpo_math_1B.yaml`, and `ray.sub`'s COMMAND. `value.*` and the rest of its "
+    "`grpo_math_1B.yaml`, and `ray.sub`'s COMMAND. `value.*` and the rest of its "
     "PPO are not described.",
     "slime": "slime has no package whose code exports could pass: every argument of theirs is held "
     "to this table, by name and type, and to one another.",
