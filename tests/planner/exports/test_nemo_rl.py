@@ -16,6 +16,7 @@ from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail
+from automap.planner.runs.foreign_logs import foreign_run
 from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
 from tests.helpers.broken_exports import changed, regenerated, relaid, respecified
@@ -309,3 +310,20 @@ def test_values_have_the_type_of_their_key() -> None:
         yaml_value(1, NEMO_RL.setting("colocated"))
     for text in ("no", "a: b", "'x' # y", "${oc.env:HOME}", "1e3"):
         assert yaml.safe_load(yaml_text(text)) == text.replace("${", "\\${")
+
+
+def test_its_log_is_read() -> None:
+    plan = plan_of(SAMPLE["grpo"])
+    step = {
+        "timing/train/total_step_time": 30.0,
+        "timing/train/generation": 12.0,
+        "timing/train/policy_and_reference_logprobs": 6.0,
+        "timing/train/policy_training": 9.0,
+        "train/mean_gen_tokens_per_sample": 480.0,
+    }
+    found = foreign_run({1: step, 2: step}, "nemo-rl", plan, source="log")
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert (seconds["actor.generate"], seconds["actor.train"]) == (12.0, 9.0)
+    assert seconds["actor.forward"] + seconds["reference.forward"] == pytest.approx(6.0)
+    assert (found.missing, found.iteration_seconds) == ([], 30.0)
+    assert found.lengths == {"mean": 480.0}
