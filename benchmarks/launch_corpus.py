@@ -35,10 +35,16 @@ class Written:
 SLIME = FOLDER / "slime"
 BESIDE = ".model.sh"
 """Ending of scripts that others read."""
+NEMO_RL = FOLDER / "nemo_rl"
+PART = "# part of another"
+"""First line of configurations that are launched by others alone."""
 
 
 def corpus(framework: str = "verl") -> list[Written]:
     """All of a framework."""
+    if framework == "nemo-rl":
+        files = [each for each in sorted(NEMO_RL.iterdir()) if each.suffix in (".sh", ".yaml")]
+        return list(_of_files([each for each in files if PART not in each.read_text("utf-8")]))
     if framework != "verl":
         found = sorted((FOLDER / framework).glob("*.sh"))
         return list(_of_files([each for each in found if not each.name.endswith(BESIDE)]))

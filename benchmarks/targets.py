@@ -19,7 +19,13 @@ from automap.planner.spec import TargetName
 from benchmarks.instances import EXAMPLES
 from benchmarks.population_jobs import drawn
 
-TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1", "openrlhf@0.11.2")
+TARGETS: tuple[TargetName, ...] = (
+    "automap",
+    "verl@0.9.1",
+    "slime@0.3.1",
+    "nemo-rl@0.7.0",
+    "openrlhf@0.11.2",
+)
 
 
 def row(name: str, costs: list[TargetCost]) -> list[str]:

@@ -18,6 +18,14 @@ be given.
 _CHECKED = {
     "verl": "Exports pass this version's own code on CPU: composition, checks, the engines of each "
     "role and the pools (`make test-exports`).",
+    "nemo-rl": "NeMo-RL has no package whose code exports could pass: every key of theirs is held "
+    "to this table, by name and type, and to one another. The keys of parallel sizes, "
+    "recomputation, batches, pools, engines and asynchrony were read from its source. The others "
+    "are from memory of it, and no check here would see one misspelt: model, precision, optimizer, "
+    "lengths of prompts and responses, steps, validation, checkpoints, advantages, clips, "
+    "coefficients, dynamic sampling and turns; so are the defaults, which are those of "
+    "`grpo_math_1B.yaml`, and `ray.sub`'s COMMAND. `value.*` and the rest of its "
+    "PPO are not described.",
     "openrlhf": "Exports pass this version's own parser and placement checks on CPU, and every "
     "argument here is held to them by name, type and default (`make test-exports`).",
     "slime": "slime has no package whose code exports could pass: every argument of theirs is held "

@@ -69,4 +69,5 @@ def _tokens(subject: Subject, copy: CopyPlan, call: CallPlan | None) -> int | No
         return None
     lengths = sequence_lengths(subject.job.spec.workload)
     tokens = peak_tokens(lengths, np.array([call.micro_batch_size or 1], dtype=np.int64))
-    return -(-int(tokens[0]) // copy.layout.context_parallel_size)
+    shares = 1 if subject.framework.whole_budgets else copy.layout.context_parallel_size
+    return -(-int(tokens[0]) // shares)

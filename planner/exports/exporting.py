@@ -6,6 +6,7 @@ from dataclasses import replace
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_launch
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.slime.settings import launch_of as slime_launch
@@ -18,6 +19,7 @@ from automap.planner.plan.types import Plan
 EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
     "verl": verl_launch,
     "slime": slime_launch,
+    "nemo-rl": nemo_rl_launch,
     "openrlhf": openrlhf_launch,
 }
 """Name of a framework → what says in its words a plan that none of its limits refuses."""

@@ -1,5 +1,7 @@
 """The launch of a framework: what an export answers with, the same for all frameworks."""
 
+from pydantic import Field
+
 from automap.planner.plan.types import ResultModel
 
 
@@ -41,3 +43,5 @@ class Launch(ResultModel):
     placeholders: list[Placeholder]
     script: str
     """A shell script that starts Ray on the nodes and submits the run."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """What the script reads beside it: name of a file → its text."""

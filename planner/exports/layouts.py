@@ -49,6 +49,8 @@ def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     whole = layout.sharding == "none" and layout.data_parallel_size == 1
     if layout.sharding not in known and not whole:
         yield Broken("megatron_sharding", copy.role, f"sharding {layout.sharding}")
+    if layout.virtual_pipeline_parallel_size > 1:
+        yield Broken("virtual_stages", copy.role, layout.in_short())
     layers = stages_of(subject, copy)
     if layers is not None and len(set(layers[1:-1])) > 1:
         found = f"stages of {', '.join(map(str, layers))} layers"
@@ -78,9 +80,13 @@ def stages_of(subject: Subject, copy: CopyPlan) -> list[int] | None:
 
 def _fsdp(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     layout = copy.layout
-    if any(getattr(layout, size) > 1 for size in SIZES if size != "context_parallel_size"):
+    told, tensor = subject.framework.fsdp_sizes, "tensor_parallel_size"
+    if any(getattr(layout, size) > 1 for size in SIZES if size not in told):
         yield Broken("fsdp_sizes", copy.role, layout.in_short())
-    known = ("full",) if copy.role == "reference" else ("gradient", "full")
+    actor = subject.actor.layout
+    if tensor in told and layout.tensor_parallel_size != actor.tensor_parallel_size:
+        yield Broken("one_layout", copy.role, f"{layout.in_short()}, the actor {actor.in_short()}")
+    known = ("full",) if copy.role == "reference" else subject.framework.fsdp_shardings
     if copy.num_gpus > 1 and layout.sharding not in known:
         yield Broken("fsdp_sharding", copy.role, f"sharding {layout.sharding}")
     if copy.role == "reference" and copy.offload != "weights":

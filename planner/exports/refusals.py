@@ -77,6 +77,8 @@ def _kind_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("staleness", "job", f"staleness is {spec.search.staleness}")
     if not spec.workload.packed_sequences:
         yield Broken("padded", "job", "packed_sequences is false")
+    if spec.workload.old_log_probs == "rollout":
+        yield Broken("rollout_log_probs", "job", "old_log_probs is rollout")
     if subject.reward is not None:
         yield Broken("reward_model", "reward", f"copy {subject.reward.id} has GPUs")
     if spec.workload.optimizer != "adam":
@@ -106,7 +108,8 @@ def _precision_refusals(subject: Subject) -> Iterator[Broken]:
         found = f"rollout_precision is {workload.rollout_precision}"
         yield Broken("precision", "actor", found)
     engine = workload.rollout_engine
-    if workload.rollout_cache_precision == "fp8" and engine != "vllm":
+    sayable = engine == "vllm" and framework.knows("cache_precision", role="rollout")
+    if workload.rollout_cache_precision == "fp8" and not sayable:
         yield Broken("cache_precision", "actor", f"an fp8 cache, and {engine}")
     if engine not in framework.rollout_engines:
         yield Broken("engine_bytes", "actor", f"rollout_engine is {engine}")

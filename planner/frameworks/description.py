@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
-TYPES = ("flag", "whole", "number", "numbers", "word", "text")
+TYPES = ("flag", "whole", "number", "numbers", "word", "text", "list")
 """What values are; a flag is written without one where it is true, and else not at all."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
@@ -85,6 +85,12 @@ class Framework:
     """Kinds of training engines that it has."""
     shardings: tuple[str, ...] = ("none", "optimizer")
     """Ways in which its Megatron keeps a model that trains on several replicas."""
+    fsdp_shardings: tuple[str, ...] = ("gradient", "full")
+    """Ways in which its FSDP keeps a model that trains on several replicas."""
+    fsdp_sizes: tuple[str, ...] = ("context_parallel_size",)
+    """Parallel sizes beside the data ranks' that its FSDP is told."""
+    whole_budgets: bool = False
+    """Micro-batches of so many tokens are counted before context ranks share them."""
     precisions: tuple[str, ...] = ("bf16", "fp16")
     """Precisions in which it trains."""
     rollout_precisions: tuple[str, ...] = ("fp8",)
@@ -175,7 +181,7 @@ def framework(target: str, *, option: str = "target") -> Framework:
 def _documents() -> dict[str, Traversable]:
     folder = files("automap.planner.frameworks")
     return {
-        entry.name.removesuffix(".toml").replace("-", "@", 1): entry
+        "@".join(entry.name.removesuffix(".toml").rsplit("-", 1)): entry
         for entry in folder.iterdir()
         if entry.name.endswith(".toml")
     }

@@ -24,9 +24,11 @@ def cache_bytes(
 ) -> int:
     """Bytes of cache on each GPU."""
     share = settings.share("memory_share", "rollout")
-    for decision in ("prefill_tokens", "longest_sequence", "engine_sleeps"):
+    for decision in ("prefill_tokens", "longest_sequence"):
         if settings.knows(decision, "rollout"):
             settings.value(decision, "rollout")
+    if settings.knows("engine_sleeps", "rollout"):
+        settings.flag("engine_sleeps", "rollout")
     on_vllm = job.spec.workload.rollout_engine == "vllm" and settings.knows(
         "cache_bytes", "rollout"
     )

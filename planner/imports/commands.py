@@ -24,6 +24,9 @@ class Dialect:
     """What a command substitution of its exports prints; None: it is not known."""
     starts: str
     """How a command begins, with {} for the program."""
+    sections: tuple[str, ...] = ()
+    """Sections that every configuration of its has, and no other framework's; empty: it has no
+    configurations."""
 
 
 def job_of(
@@ -62,14 +65,25 @@ def started(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> 
 def starts_in(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> str:
     """Where the scripts start a framework, for messages; empty: nowhere, or nothing is read."""
     scripts = [each for each in files if each.text]
+    if not scripts:
+        return _sections_in(files, dialect)
     try:
-        jobs = _jobs(scripts, answers, dialect)[0] if scripts else []
+        jobs = _jobs(scripts, answers, dialect)[0]
     except ShellError:
         return ""
     if not jobs:
         return ""
     command, place = jobs[0]
     return f"{command.source} line {command.line} starts {command.words[place].shown[:80]}"
+
+
+def _sections_in(files: Sequence[LaunchFile], dialect: Dialect) -> str:
+    """Which of the configurations has the sections of a framework; empty: none."""
+    for each in files:
+        keys = each.document if isinstance(each.document, dict) else {}
+        if dialect.sections and all(section in keys for section in dialect.sections):
+            return f"{each.name} has the section {' and '.join(dialect.sections)}"
+    return ""
 
 
 def _jobs(

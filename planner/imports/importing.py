@@ -19,6 +19,8 @@ from automap.planner.imports.launch import (
     LineChange,
     Rewritten,
 )
+from automap.planner.imports.nemo_rl.overrides import DIALECT as NEMO_RL
+from automap.planner.imports.nemo_rl.reading import read as read_nemo_rl
 from automap.planner.imports.openrlhf.reading import DIALECT as OPENRLHF
 from automap.planner.imports.openrlhf.reading import read as read_openrlhf
 from automap.planner.imports.rewriting import lines_to, obsolete
@@ -32,12 +34,14 @@ from automap.planner.plan.types import Plan
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {
     "verl": read_verl,
     "slime": read_slime,
+    "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
 }
 """Name of a framework → what reads its launches."""
 DIALECTS: Mapping[str, Dialect] = {
     "verl": VERL,
     "slime": SLIME,
+    "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
 }
 """Name of a framework → how scripts start it."""

@@ -11,6 +11,9 @@ from automap.planner.imports.launch import ImportedSetting
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import Value
 
+OFF = ("false", "null", "none", "auto", "")
+"""Values of what is not there, and so takes neither time nor memory."""
+
 
 def renamed(overrides: Overrides, framework: Framework) -> None:
     """Give settings of an earlier version, which are still read, their name of today."""
@@ -82,10 +85,11 @@ def _remark(settings: Settings, given: Given) -> None:
         else:
             settings.note("replaced", told, given)
         return
-    for pattern, what in framework.unpriced.items():
-        if fnmatch.fnmatchcase(key, pattern):
+    what = _unpriced(framework, key)
+    if what is not None:
+        if given.value.lower() not in OFF:
             settings.note("not priced", f"{key}: {what}", given)
-            return
+        return
     if _is_other(framework, key):
         return
     known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
@@ -97,6 +101,12 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
     settings.note("unknown key", told, given)
+
+
+def _unpriced(framework: Framework, key: str) -> str | None:
+    """What a key decides that takes time or memory and no price knows; None: nothing."""
+    patterns = framework.unpriced.items()
+    return next((what for pattern, what in patterns if fnmatch.fnmatchcase(key, pattern)), None)
 
 
 def _replacement(framework: Framework, key: str) -> str | None:

@@ -35,7 +35,7 @@ def one_process(settings: Settings, job: Job) -> None:
     roles = [role for role in BUILT_FIRST if role in job.models]
     first = roles[0]
     for role in roles[1:]:
-        for size in SIZES:
+        for size in (each for each in SIZES if settings.knows(each, role)):
             if settings.value(size, role) != settings.value(size, first):
                 told = (
                     f"{settings.key(size, role)} is {settings.value(size, role)} and "
@@ -50,7 +50,8 @@ def _megatron(settings: Settings, job: Job, role: str, num_gpus: int) -> Paralle
     tensor, pipeline, context = (
         settings.size(f"{name}_parallel_size", first) for name in ("tensor", "pipeline", "context")
     )
-    virtual = settings.size("virtual_pipeline_parallel_size", first)
+    known = settings.knows("virtual_pipeline_parallel_size", first)
+    virtual = settings.size("virtual_pipeline_parallel_size", first) if known else 1
     split = tensor * pipeline * context
     if num_gpus % split:
         told = f"tensor {tensor} × pipeline {pipeline} × context {context} on {num_gpus} GPUs"

@@ -22,7 +22,7 @@ def micro_batch_of(
     of_rank = max(-(-sequences // layout.data_parallel_size), 1)
     if settings.flag("dynamic_batches", scored):
         tokens = _tokens(settings, scored, kind)
-        return min(fitting(workload, tokens * layout.context_parallel_size), of_rank)
+        return min(fitting(workload, tokens * _ranks(settings, layout)), of_rank)
     decision = "train_micro_batch" if kind == "train" else "forward_micro_batch"
     size = settings.whole(decision, scored)
     if size is None:
@@ -36,6 +36,11 @@ def micro_batch_of(
         )
         settings.note("contradiction", told, settings.given(decision, scored))
     return min(size, of_rank)
+
+
+def _ranks(settings: Settings, layout: Parallelism) -> int:
+    """Context ranks that each have a budget of their own."""
+    return 1 if settings.framework.whole_budgets else layout.context_parallel_size
 
 
 def _tokens(settings: Settings, role: str, kind: str) -> int:
@@ -82,7 +87,7 @@ def note_budgets(
             continue
         budgets = [("forward_tokens", "rollout" if role == "actor" else role)]
         for decision, of in [("train_tokens", role), *budgets] if role == "actor" else budgets:
-            budget = (settings.whole(decision, of) or 1) * layout.context_parallel_size
+            budget = (settings.whole(decision, of) or 1) * _ranks(settings, layout)
             if budget < longest:
                 told = (
                     f"{settings.key(decision, of)} × context size is {budget} tokens, and the "

@@ -6,6 +6,7 @@ from typing import Any
 from automap.planner.imports.cache import cache_bytes, usable
 from automap.planner.imports.layouts import (
     Offload,
+    Recompute,
     engine_layout,
     offload_of,
     one_process,
@@ -32,6 +33,8 @@ def placement_of(
     *,
     offload: Callable[[Settings, str], Offload] = offload_of,
     engine: Callable[[Settings, int], Parallelism] = engine_layout,
+    layout: Callable[[Settings, Job, str, int], Parallelism] = training_layout,
+    recompute: Callable[[Settings, str], Recompute] = recompute_of,
     home: Callable[[str], tuple[Range, Parallelism]] | None = None,
 ) -> tuple[Placement, int]:
     """The placement, and the cache bytes on each GPU of an engine.
@@ -42,10 +45,19 @@ def placement_of(
         pools: Its GPUs.
         offload: What of a role is on the host between its calls.
         engine: The layout of what generates on so many GPUs.
+        layout: That of a role which trains or scores.
+        recompute: Which activations of its training are computed again.
         home: The GPUs of a role and its layout there, where models have GPUs of their own.
     """
     one_process(settings, job)
-    copies = [_home(settings, job, pools, role, offload, home) for role in job.models]
+    if home is None:
+        copies = [_home(settings, job, pools, role, offload, layout) for role in job.models]
+    else:
+        copies = [
+            _copy(job, used, role, own_layout, offload=offload(settings, role))
+            for role in job.models
+            for used, own_layout in [home(role)]
+        ]
     actor = next(copy for copy in copies if copy.role == "actor")
     generated = engine(settings, (pools.rollout or pools.trainer).num_gpus)
     if pools.rollout is not None:
@@ -69,7 +81,7 @@ def placement_of(
             continue
         settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, own)
         if call.kind == "train":
-            settings_of["recompute"] = recompute_of(settings, call.role)
+            settings_of["recompute"] = recompute(settings, call.role)
         calls.append(CallPlacement(**settings_of))
     layouts: dict[str, Parallelism] = {
         role: homes[role].layout for role in ("actor", "reference", "critic") if role in homes
@@ -84,11 +96,8 @@ def _home(
     pools: Pools,
     role: str,
     offload: Callable[[Settings, str], Offload],
-    home: Callable[[str], tuple[Range, Parallelism]] | None,
+    layout_of: Callable[[Settings, Job, str, int], Parallelism],
 ) -> CopyPlacement:
-    if home is not None:
-        used, layout = home(role)
-        return _copy(job, used, role, layout, offload=offload(settings, role))
     if role == "reward":
         used = pools.reward or pools.trainer
         layout = engine_layout(settings, used.num_gpus, "reward")
@@ -96,7 +105,7 @@ def _home(
             settings.value(decision, role)
         sleeps = settings.flag("engine_sleeps", role)
         return _copy(job, used, role, layout, offload="weights" if sleeps else "none")
-    layout = training_layout(settings, job, role, pools.trainer.num_gpus)
+    layout = layout_of(settings, job, role, pools.trainer.num_gpus)
     return _copy(job, pools.trainer, role, layout, offload=offload(settings, role))
 
 

@@ -26,7 +26,7 @@ def lines_to(
     found: dict[str, LineChange] = {}
     for setting in sorted(wanted, key=lambda each: each.key.lstrip("+") in follows):
         name = setting.key.lstrip("+")
-        if _reads(name, found, imported, follows) == _value(name, setting.value):
+        if _reads(name, found, imported, follows) == value_of(name, setting.value):
             continue
         at = written.get(name)
         found[name] = LineChange(
@@ -76,12 +76,13 @@ def _reads(
 ) -> Value:
     """What the framework reads for a key once the lines are changed."""
     if name in changed:
-        return _value(name, changed[name].after)
+        return value_of(name, changed[name].after)
     if name in follows and all(each.key != name for each in imported.settings):
         return _reads(follows[name], changed, imported, follows)
     found: Value = imported.values.get(name)
     return found
 
 
-def _value(name: str, text: str) -> Value:
+def value_of(name: str, text: str) -> Value:
+    """What a framework reads for the text of a setting of that name."""
     return read_argument(text) if is_argument(name) else read_value(text)

@@ -1,5 +1,8 @@
 from .advice_result import AdvisedChange as AdvisedChange
 from .advice_result import GainInterval as GainInterval
+from .conversion import Carried as Carried
+from .conversion import carried as carried
+from .conversion import inside_another as inside_another
 from .levers import Lever as Lever
 from .levers import Levers as Levers
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError

@@ -160,7 +160,8 @@ class Target:
         if self.optimizers is not None and workload.optimizer not in self.optimizers:
             return "workload.optimizer", f"it is {workload.optimizer}"
         if self.recomputes_log_probs and workload.old_log_probs != "recompute":
-            return "workload.old_log_probs", f"it is {workload.old_log_probs}"
+            why = f"it is {workload.old_log_probs}, and they are always computed again"
+            return "workload.old_log_probs", why
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:

@@ -147,6 +147,16 @@ def import_(given: plans.ImportArguments) -> None:
     run_import(given)
 
 
+def convert(given: plans.ConvertArguments) -> None:
+    """Write the launch of one framework as that of another, and what is lost on the way.
+
+    It is an import and an export in one: the plan that the launch says, in the other's words.
+    """
+    from automap.service.cli.study.convert import run_convert
+
+    run_convert(given)
+
+
 def advise(given: plans.AdviseArguments) -> None:
     """Say which lines of a launch to change: at most three changes, those that are worth most.
 
@@ -349,6 +359,7 @@ COMMANDS = (
     simulate,
     export,
     import_,
+    convert,
     advise,
     run,
     submit,

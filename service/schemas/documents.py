@@ -40,15 +40,15 @@ _YAML_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLAN, RECORD, PLACEMENT = "a plan", "the record of a plan", "a placement"
 REPORT, SPEC, SETTINGS = "the report of a run", "a job spec", "run settings"
-LAUNCH, SCRIPT = "a configuration of verl", "a shell script"
+LAUNCH, SCRIPT = "a configuration of another framework", "a shell script"
 _MARKS = (
     (PLAN, ("copies", "iteration_seconds")),
     (RECORD, ("plan",)),
     (PLACEMENT, ("copies",)),
     (REPORT, ("outcome", "calls")),
     (SPEC, ("workload",)),
+    *((LAUNCH, (section,)) for section in ("actor_rollout_ref", "policy", "grpo", "defaults")),
     (SPEC, ("cluster",)),
-    (LAUNCH, ("actor_rollout_ref",)),
     *(
         (SETTINGS, (field,))
         for field in ("data", "functions", "training", "rollout", "checkpoint", "metrics")

@@ -140,6 +140,7 @@ def test_targets_are_listed_with_what_they_cannot_be_told(
         "automap",
         "verl@0.9.1",
         "slime@0.3.1",
+        "nemo-rl@0.7.0",
         "openrlhf@0.11.2",
     ]
     assert {"name", "what", "instead"} == set(rows[1]["limits"][0])

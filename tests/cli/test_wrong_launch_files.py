@@ -15,7 +15,7 @@ GIVEN = ("--gpu", "h100", "--lengths", "mean=300", "--prompt-lengths", "mean=120
 @pytest.mark.parametrize("command", ["plan", "export", "targets"])
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("grpo-7b.sh", "a shell script"), ("config-b.yaml", "a configuration of verl")],
+    [("grpo-7b.sh", "a shell script"), ("config-b.yaml", "a configuration of another framework")],
 )
 def test_a_launch_given_as_a_job_is_named(
     capsys: pytest.CaptureFixture[str], command: str, name: str, what: str

@@ -38,7 +38,8 @@ class Calls(Compounds):
         if name == "eval":
             text = " ".join("\0" if each.text is None else each.text for each in arguments)
             return self._text(text, name, line, expander)
-        if (inner := _inner_script(fields)) is not None:
+        inner = _inner_script(fields) or _submitted(fields, expander)
+        if inner is not None:
             return self._inner(inner, line, expander)
         if name in _SETS or (name == "printf" and arguments and arguments[0].text == "-v"):
             self._builtin(name or "", arguments, line, expander)
@@ -201,6 +202,13 @@ def _inner_script(fields: Sequence[Field]) -> Field | None:
     return None
 
 
+def _submitted(fields: Sequence[Field], expander: Expander) -> Field | None:
+    """What `ray.sub`, a script for Slurm, is given to start in COMMAND; None: it is not there."""
+    command = expander.variables.get("COMMAND")
+    is_there = any(each.shown.rpartition("/")[2] == "ray.sub" for each in fields[1:])
+    return command if is_there and isinstance(command, Field) else None
+
+
 def _set_arguments(words: Sequence[Field], expander: Expander) -> None:
     """`set -- …`: new arguments; options alone leave them as they are."""
     place = 0
@@ -212,4 +220,4 @@ def _set_arguments(words: Sequence[Field], expander: Expander) -> None:
         if text[:1] not in ("-", "+") or text == "-":
             expander.variables[ARGUMENTS] = tuple(words[place + (text == "-") :])
             return
-        place += 2 if text.endswith("o") else 1
+        place += 2 if "o" in text else 1

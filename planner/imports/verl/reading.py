@@ -149,5 +149,10 @@ def _stem(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
 
 
-DIALECT = Dialect(jobs_of, _printed, "python3 -m {}, or its configuration (.yaml)")
+DIALECT = Dialect(
+    jobs_of,
+    _printed,
+    "python3 -m {}, or its configuration (.yaml)",
+    sections=("actor_rollout_ref",),
+)
 """How scripts start verl."""

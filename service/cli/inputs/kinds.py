@@ -19,7 +19,7 @@ from automap.service.schemas.documents import (
 )
 
 _OF_LAUNCHES = (
-    "automap import verl@0.9.1 {0} --gpu NAME (or slime@0.3.1, openrlhf@0.11.2) reads and prices a "
+    "automap import verl@0.9.1 {0} --gpu NAME (others: automap targets) reads and prices a "
     "launch, automap advise {0} --gpu NAME says what to change in it"
 )
 _OF_PLANS = "automap export {0} writes it as a launch"
@@ -51,7 +51,8 @@ def refuse_script(content: bytes, name: str) -> None:
     Raises:
         BadInputError: says which commands take it.
     """
-    if content.lstrip().startswith(b"#!") or b"-m verl." in content or b"python3 train" in content:
+    starts = (b"-m verl.", b"python3 train", b"examples/run_grpo")
+    if content.lstrip().startswith(b"#!") or any(each in content for each in starts):
         raise BadInputError(f"{name}: this is {SCRIPT}", [TAKEN_BY[SCRIPT].format(name)])
 
 

@@ -82,8 +82,8 @@ class PlanArguments:
         f"Place it as this strategy would. {STRATEGY_NAMES}", short="-s", metavar="NAME"
     )
     target: str | None = option(
-        "What is to run it: automap, verl@0.9.1, slime@0.3.1, openrlhf@0.11.2, or "
-        "any (what can be priced).",
+        "What is to run it: automap, a framework with its version (automap targets), or any (what "
+        "can be priced).",
         metavar="NAME",
     )
     explain_infeasible: bool = flag(
@@ -255,10 +255,7 @@ class LaunchAnswers:
 class ImportArguments:
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME@VERSION",
-            help="What the launch is for: verl@0.9.1, slime@0.3.1 or openrlhf@0.11.2.",
-        ),
+        typer.Argument(metavar="NAME@VERSION", help="What the launch is for; `automap targets`."),
     ]
     files: LaunchFilesArgument
     where: Where
@@ -271,6 +268,30 @@ class ImportArguments:
         ),
     ] = None
     details: DetailsOption = False
+
+
+@dataclass(frozen=True)
+class ConvertArguments:
+    files: LaunchFilesArgument
+    where: Where
+    show: Show
+    said: LaunchAnswers
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="NAME@VERSION", help="What the launch is for; `automap targets`."
+        ),
+    ]
+    target: Annotated[
+        str, typer.Option("--to", metavar="NAME@VERSION", help="What it is to be for.")
+    ]
+    out: str = option(
+        "Where the new launch goes. -: standard output.", short="-o", metavar="DIR|-", default="-"
+    )
+    nearest: bool = flag(
+        "Where the other framework cannot be told it, plan its job inside that and write the plan; "
+        "every change is shown."
+    )
 
 
 @dataclass(frozen=True)

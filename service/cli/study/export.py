@@ -17,6 +17,7 @@ from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend, KnownPlan
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import ExportArguments
+from automap.service.cli.options.shared import Show
 from automap.service.cli.plan.inputs import make_plan
 from automap.service.cli.study.import_launch import reporting_launch, values_of
 from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
@@ -37,15 +38,27 @@ def run_export(given: ExportArguments) -> None:
         return
     if given.set or given.job:
         raise BadInputError("--set and --job are of a launch", ["name it with --into FILE"])
-    folder = None if given.out == "-" else Path(given.out)
-    if folder is not None and not folder.is_dir():
-        raise BadInputError(f"cannot write {folder}: there is no such folder")
+    folder = folder_of(given.out)
     backend = backend_of(given.where)
     known = _planned(backend, given)
     launch = _exportable(backend, known, given)[1]
+    write_script(launch, folder)
+    show_launch(given.show, launch, folder)
+
+
+def folder_of(out: str) -> Path | None:
+    """Where a launch goes; None: standard output."""
+    folder = None if out == "-" else Path(out)
+    if folder is not None and not folder.is_dir():
+        raise BadInputError(f"cannot write {folder}: there is no such folder")
+    return folder
+
+
+def write_script(launch: Launch, folder: Path | None) -> None:
+    """The launch as files of a folder, if there is one."""
     if folder is not None:
-        write_file(str(folder / SCRIPT), launch.script.rstrip("\n"))
-    _show(given, launch, folder)
+        for name, text in {SCRIPT: launch.script, **launch.files}.items():
+            write_file(str(folder / name), text.rstrip("\n"))
 
 
 def _run_into(given: ExportArguments) -> None:
@@ -104,25 +117,26 @@ def _exportable(
         except NotExportableError as error:
             inside = known.plan.spec.search.target == given.target
             if inside or not given.nearest:
-                raise BadInputError(refusal, _reasons(error) + [NEAREST][inside:]) from None
+                raise BadInputError(refusal, reasons_of(error) + [NEAREST][inside:]) from None
     other = make_plan(backend, _inside(known.plan.spec, given.target), given.show)
     try:
         launch = backend.export(other, given.target)
     except NotExportableError as error:
         refusal = f"{given.plan_or_spec}: nor can the best plan inside {given.target}"
-        raise BadInputError(refusal, _reasons(error)) from None
-    _show_changes(known.plan, other.plan, given.target)
+        raise BadInputError(refusal, reasons_of(error)) from None
+    show_changes(known.plan, other.plan, given.target)
     return other, launch
 
 
-def _reasons(error: NotExportableError) -> list[str]:
+def reasons_of(error: NotExportableError) -> list[str]:
+    """Why a plan cannot be exported, as lines."""
     return [
         f"{reason.summary} (instead: {reason.remedy})" if reason.remedy else reason.summary
         for reason in error.reasons
     ]
 
 
-def _show_changes(plan: Plan, other: Plan, target: str) -> None:
+def show_changes(plan: Plan, other: Plan, target: str) -> None:
     """What is otherwise, and its cost, on standard error: the script may be on standard output."""
     seconds = plan.iteration_seconds, other.iteration_seconds
     out = console.stderr_console()
@@ -141,14 +155,16 @@ def _show_changes(plan: Plan, other: Plan, target: str) -> None:
         out.print(Text(line), soft_wrap=True)
 
 
-def _show(given: ExportArguments, launch: Launch, folder: Path | None) -> None:
-    if launch.iterations == 1 and not given.show.quiet:
+def show_launch(show: Show, launch: Launch, folder: Path | None) -> None:
+    """The launch on standard output, or where it was written to."""
+    if launch.iterations == 1 and not show.quiet:
         told = "it trains 1 iteration: give workload.iterations, or change it in the script"
         console.stderr_console().print(Text(f"note: {told}"), soft_wrap=True)
-    if given.show.json:
+    if show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:
-        console.write_text(launch.script)
+        # Whoever pipes a launch that has a configuration wants that.
+        console.write_text("".join(launch.files.values()) or launch.script)
     else:
         asked = ", ".join(each.variable for each in launch.placeholders)
         line = f"{folder / SCRIPT}: {len(launch.settings)} settings; to be filled in: {asked}"

@@ -67,7 +67,7 @@ def run_import(given: ImportArguments) -> None:
             plan = backend.estimate(imported.spec, imported.placement)
         except InfeasibleError:
             if not given.show.json:
-                _show_failure([each.text for each in _of_kind(imported, "does not fit")])
+                show_failure([each.text for each in of_kind(imported, "does not fit")])
             raise
     found = hazards(imported, plan)
     if given.show.json:
@@ -223,7 +223,7 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
         return
     usual = set() if given.details else {*framework(imported.target).assumptions}
     for kind, heading in SECTIONS.items():
-        remarks = _of_kind(imported, kind)
+        remarks = of_kind(imported, kind)
         show_remarks([each for each in remarks if each.text not in usual], heading, out)
         left = sum(each.text in usual for each in remarks)
         if left:
@@ -231,13 +231,14 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
             out.print(Text(line), soft_wrap=True)
 
 
-def _of_kind(imported: Imported, kind: str) -> list[Remark]:
+def of_kind(imported: Imported, kind: str) -> list[Remark]:
+    """Remarks of one kind."""
     return [each for each in imported.remarks if each.kind == kind]
 
 
-def _show_failure(lines: Iterable[str]) -> None:
+def show_failure(lines: Iterable[str], out: Console | None = None) -> None:
     """Say that a launch does not run as it says, and why."""
-    out = console.stdout_console()
+    out = out or console.stdout_console()
     out.print(Text(f"\n{FAILS}", style="bold yellow"))
     for line in lines:
         out.print(Text(f"  {line}"), soft_wrap=True)
@@ -256,7 +257,7 @@ def _show_plan(imported: Imported, plan: Plan, found: list[Reason], given: Impor
     """The verdict, and the price; of what would not run as it says the price alone."""
     out = console.stdout_console()
     if found:
-        _show_failure(in_words(found))
+        show_failure(in_words(found))
         out.print(Text("\nwere it to run as it says, it would be"))
         others = [name for name in plan.runs_with if name != imported.target]
         update = {"out_of_memory_probability": None, "runs_with": others}

@@ -1,0 +1,78 @@
+"""The launch of one framework as that of another: what of it the other one does not have."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.frameworks.description import JOB, framework
+from automap.planner.imports.launch import Imported, ImportedSetting
+from automap.planner.imports.rewriting import value_of
+from automap.planner.plan.types import ResultModel
+from automap.planner.spec import JobSpec
+from automap.planner.studies.advice_offers import decisions_of
+from automap.planner.studies.export_into import OF_THE_RUN
+from automap.planner.targets.tables import TARGETS, inside
+
+NO_PLAN_HAS = OF_THE_RUN | {
+    "model",
+    "weights",
+    "clip_low",
+    "clip_high",
+    "kl_in_reward",
+    "kl_loss_coefficient",
+}
+"""Decisions whose value no plan has: paths, coefficients, and what is of the run alone."""
+
+
+class Carried(ResultModel):
+    """What becomes of the settings of a launch that no plan has."""
+
+    had: dict[str, str]
+    """Variable that the new launch asks for → what the old one has there."""
+    lost: list[ImportedSetting]
+    """What the new launch does not say."""
+
+
+def carried(imported: Imported, launch: Launch) -> Carried:
+    """What of a launch its conversion asks for again, and what it lacks.
+
+    Whatever decides something of a plan is in the plan, so in both launches.
+    """
+    ours, theirs = framework(imported.target), framework(launch.target)
+    decided, names = decisions_of(ours), decisions_of(theirs)
+    written = {names[each.key]: each for each in launch.settings if each.key in names}
+    of_key = {key.lstrip("+"): decision for key, decision in decided.items()}
+    had, lost = dict[str, str](), list[ImportedSetting]()
+    for each in imported.settings:
+        decision, role = of_key.get(each.key, ("", JOB))
+        if each.decides and decision not in NO_PLAN_HAS:
+            continue
+        there = next(_same(decision, role, written), None)
+        if there is not None and there.placeholder:
+            had[there.value] = each.value
+        elif there is None or _value(there) != imported.values.get(each.key):
+            lost.append(each)
+    return Carried(had=had, lost=lost)
+
+
+def _same(
+    decision: str, role: str, written: dict[tuple[str, str], LaunchSetting]
+) -> Iterator[LaunchSetting]:
+    """Settings of the other launch that say the same of a role, or of the whole job."""
+    for name, of in written:
+        if name == decision and (role == of or JOB in (role, of)):
+            yield written[name, of]
+
+
+def _value(setting: LaunchSetting) -> Any:
+    return value_of(setting.key, setting.value)
+
+
+def inside_another(spec: JobSpec, target: str) -> JobSpec:
+    """The job of a launch as it is planned for another framework, with an engine that it has."""
+    [table] = [each for each in TARGETS.values() if each.name == target]
+    workload = spec.workload
+    given = {name: getattr(workload, name) for name in workload.model_fields_set}
+    if workload.rollout_engine not in table.rollout.names:
+        given.pop("rollout_engine", None)
+    return inside(spec.model_copy(update={"workload": type(workload)(**given)}), table.name)

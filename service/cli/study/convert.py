@@ -1,0 +1,141 @@
+"""`automap convert`: the launch of one framework as that of another."""
+
+import json
+from collections.abc import Iterable
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from automap.planner import Imported, Launch, Plan, export, hazards, import_launch
+from automap.planner.errors import InfeasibleError, NotExportableError
+from automap.planner.frameworks import framework
+from automap.planner.studies import Carried, carried, inside_another
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.backends.protocol import Backend
+from automap.service.cli.inputs.launches import read_launch
+from automap.service.cli.options.plans import ConvertArguments
+from automap.service.cli.plan.inputs import make_plan, working
+from automap.service.cli.study.export import (
+    NEAREST,
+    folder_of,
+    reasons_of,
+    show_changes,
+    show_launch,
+    write_script,
+)
+from automap.service.cli.study.import_launch import (
+    SECTIONS,
+    answers_of,
+    in_words,
+    of_kind,
+    reporting_launch,
+    show_failure,
+    show_remarks,
+)
+from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import (
+    EXIT_NO_PLAN,
+    BadInputError,
+    naming_options,
+    reporting_check,
+)
+
+WIDTH = 100
+"""Characters of a setting that is lost."""
+
+
+def run_convert(given: ConvertArguments) -> None:
+    """Read a launch, price it, and write it for the other framework."""
+    with naming_options({"target": "--to"}):
+        framework(given.target)
+    if given.source == given.target:
+        told = f"--from and --to are both {given.target}"
+        raise BadInputError(told, ["automap advise says what to change in it"])
+    folder = folder_of(given.out)
+    backend = backend_of(given.where)
+    files = read_launch(given.files)
+    with reporting_launch(given.files, target="--from"):
+        imported = import_launch(files, given.source, answers_of(given.said, given.source))
+    plan = _priced(backend, imported, given)
+    found = hazards(imported, plan)
+    launch = _written(backend, imported, plan, given)
+    kept = carried(imported, launch)
+    write_script(launch, folder)
+    if given.show.json:
+        document = launch.model_dump(mode="json")
+        document |= kept.model_dump(mode="json")
+        document["hazards"] = [each.model_dump(mode="json", exclude_none=True) for each in found]
+        document["remarks"] = [each.model_dump(mode="json") for each in imported.remarks]
+        console.write_json(json.dumps(document, indent=2))
+    else:
+        show_launch(given.show, launch, folder)
+    out = console.stderr_console()
+    if found:
+        show_failure(in_words(found), out)
+    if not given.show.quiet:
+        _show_kept(imported, launch, kept, out)
+    if found:
+        raise typer.Exit(EXIT_NO_PLAN)
+
+
+def _priced(backend: Backend, imported: Imported, given: ConvertArguments) -> Plan:
+    with naming_options({"placement": given.files[0]}), working("Pricing it", given.show):
+        try:
+            return backend.estimate(imported.spec, imported.placement)
+        except InfeasibleError:
+            show_failure(each.text for each in of_kind(imported, "does not fit"))
+            raise
+
+
+def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArguments) -> Launch:
+    """The launch of the plan, or of the nearest one that the other framework can be told."""
+    refusal = f"{given.files[0]}: {given.target} cannot be told what this launch says"
+    with reporting_check(refusal):
+        try:
+            return export(plan, given.target)
+        except NotExportableError as error:
+            if not given.nearest:
+                raise BadInputError(refusal, [*reasons_of(error), NEAREST]) from None
+    other = make_plan(backend, inside_another(imported.spec, given.target), given.show).plan
+    try:
+        launch = export(other, given.target)
+    except NotExportableError as error:
+        refusal = f"{given.files[0]}: nor can the best plan inside {given.target}"
+        raise BadInputError(refusal, reasons_of(error)) from None
+    engines = [each.spec.workload.rollout_engine for each in (plan, other)]
+    if engines[0] != engines[1]:
+        told = f"it generates with {engines[1]}, as {given.target} has no {engines[0]}"
+        console.stderr_console().print(Text(told), soft_wrap=True)
+    show_changes(plan, other, given.target)
+    return launch
+
+
+def _show_kept(imported: Imported, launch: Launch, kept: Carried, out: Console) -> None:
+    """What is to be given again, what is lost, and what was odd about the launch."""
+    _show_lines(
+        "to be given again, and what the launch has there",
+        (f"{name}: {_short(value)}" for name, value in kept.had.items()),
+        out,
+    )
+    where = f"{imported.target} -> {launch.target}"
+    _show_lines(
+        f"lost ({where}): no plan has it, and the new launch does not say it",
+        (f"line {each.line}: {_short(f'{each.key}={each.value}')}" for each in kept.lost),
+        out,
+    )
+    for kind, heading in SECTIONS.items():
+        if kind != "assumed":
+            show_remarks(of_kind(imported, kind), heading, out)
+
+
+def _show_lines(heading: str, lines: Iterable[str], out: Console) -> None:
+    shown = list(lines)
+    if shown:
+        out.print(Text(f"\n{heading}", style="bold"))
+    for each in shown:
+        out.print(Text(f"  {formats.printable(each)}"), soft_wrap=True)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

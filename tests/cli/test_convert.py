@@ -1,0 +1,123 @@
+"""`automap convert`: the new launch, what is lost, and what cannot be converted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from automap.planner import import_launch
+from automap.planner.imports import Answers, LaunchFile
+from automap.planner.spec import LengthSpec
+from tests.cli.commands import ROOT, call
+
+LAUNCHES = ROOT / "benchmarks" / "launches"
+COLOCATED = str(LAUNCHES / "slime" / "colocated-4b.sh")
+GRPO = str(LAUNCHES / "grpo-7b.sh")
+GIVEN = ("--gpu", "h100", "--lengths", "mean=400", "--prompt-lengths", "mean=200")
+TO_VERL = ("--from", "slime@0.3.1", "--to", "verl@0.9.1")
+TO_SLIME = ("--from", "verl@0.9.1", "--to", "slime@0.3.1")
+
+
+def test_a_launch_is_the_same_placement_in_the_other_words(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = call(capsys, "convert", COLOCATED, *TO_VERL, *GIVEN, "--out", str(tmp_path))
+    assert code == 0
+    assert "to be filled in" in out
+    assert "ACTOR_MODEL: /root/Qwen3-4B" in err
+    lost = err.partition("lost (slime@0.3.1 -> verl@0.9.1)")[2].partition("\n\n")[0]
+    assert "line 84: --lr=1e-6" in lost
+    assert "--eps-clip-high=0.28" in lost
+    # What a plan has is in the plan.
+    assert "--rollout-batch-size" not in lost
+    assert "--colocate" not in lost
+    assert "\nnot priced" in err
+    lengths = LengthSpec.model_validate({"mean": 400, "max": 10_000})
+    said = []
+    for target, path in (
+        ("slime@0.3.1", Path(COLOCATED)),
+        ("verl@0.9.1", tmp_path / "launch.sh"),
+    ):
+        file = LaunchFile(path.name, path.read_text(encoding="utf-8"))
+        answers = Answers("h100", {}, lengths, lengths, {"actor": "qwen3-4b"})
+        found = import_launch([file], target, answers)
+        said.append(
+            [(c.id, c.first_gpu, c.num_gpus, c.layout, c.offload) for c in found.placement.copies]
+        )
+    assert said[0] == said[1]
+
+
+def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "convert", COLOCATED, *TO_VERL, *GIVEN, "--json")
+    found = json.loads(out)
+    assert (code, found["target"], found["hazards"]) == (0, "verl@0.9.1", [])
+    assert found["had"]["ACTOR_MODEL"] == "/root/Qwen3-4B"
+    assert {"--lr", "--kl-loss-coef"} <= {each["key"] for each in found["lost"]}
+    assert found["script"].startswith("#!/usr/bin/env bash")
+
+
+def test_what_the_other_cannot_be_told_is_refused_or_planned_inside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN)
+    assert (code, out) == (2, "")
+    assert "slime@0.3.1 cannot be told what this launch says" in err
+    assert "an engine other than SGLang" in err
+    assert "--nearest exports" in err
+    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN, "--nearest", "--quiet")
+    assert (code, out.startswith("#!/usr/bin/env bash")) == (0, True)
+    assert "it generates with sglang, as slime@0.3.1 has no vllm" in err
+    assert "copy actor: " in err
+
+
+def test_a_launch_that_does_not_run_as_it_says_is_converted_with_that_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.sh"
+    text = Path(COLOCATED).read_text(encoding="utf-8")
+    path.write_text(text.replace("train.py", "train_async.py"), encoding="utf-8")
+    code, out, err = call(capsys, "convert", str(path), *TO_VERL, *GIVEN)
+    assert (code, out.startswith("#!/usr/bin/env bash")) == (3, True)
+    assert "does not run as it says" in err
+    assert "train_async.py does not start with it" in err
+
+
+@pytest.mark.parametrize(
+    ("launch", "options", "words"),
+    [
+        (GRPO, TO_VERL, ("which is verl, not slime", "import it as verl@0.9.1")),
+        (COLOCATED, ("--from", "slime@0.3.1", "--to", "slime@0.3.1"), ("both slime@0.3.1",)),
+        (COLOCATED, ("--from", "slime@0.3.1", "--to", "verl@0.9"), ("--to", "verl@0.9.1")),
+        (COLOCATED, ("--from", "slime", "--to", "verl@0.9.1"), ("--from", "slime@0.3.1")),
+        (COLOCATED, (*TO_VERL, "--out", "/no/such/folder"), ("no such folder",)),
+    ],
+)
+def test_what_is_no_conversion_is_refused(
+    capsys: pytest.CaptureFixture[str],
+    launch: str,
+    options: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
+    code, out, err = call(capsys, "convert", launch, *options, *GIVEN)
+    assert (code, out) == (2, "")
+    assert all(word in err for word in words), err
+
+
+def test_a_recipe_is_converted_to_and_fro(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recipe = str(LAUNCHES / "nemo_rl" / "qwen-7b-megatron.yaml")
+    verl = ("--from", "nemo-rl@0.7.0", "--to", "verl@0.9.1", *GIVEN, "--out", str(tmp_path))
+    assert call(capsys, "convert", recipe, *verl)[0] == 0
+    back = ("--from", "verl@0.9.1", "--to", "nemo-rl@0.7.0", *GIVEN, "--model", "actor=qwen2.5-7b")
+    launch = str(tmp_path / "launch.sh")
+    code, out, _ = call(capsys, "convert", launch, *back, "--out", str(tmp_path))
+    assert code == 0
+    written = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    assert "tensor_model_parallel_size: 4" in written
+    assert "examples/run_grpo.py" in (tmp_path / "launch.sh").read_text(encoding="utf-8")
+    again = str(tmp_path / "recipe.yaml"), "--model", "actor=qwen2.5-7b"
+    code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", *again, *GIVEN, "--quiet")
+    assert (code, "per iteration" in out) == (0, True)
+    plan_of_it = ("convert", launch, *back, "--quiet")
+    assert call(capsys, *plan_of_it)[0] == 2, "the script is NeMo-RL's now"
