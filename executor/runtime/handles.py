@@ -65,6 +65,8 @@ class Iteration:
     seed: int
     keeps_device: frozenset[str] = frozenset()
     """See `generations_in_a_row`."""
+    check_staleness: Callable[[], object] = lambda: None
+    """Raises if the weights that generated are older than the plan allows."""
     used_ids: Counter[str] = field(default_factory=Counter)
     costs: "Values | None" = None
     """What the role `cost` scored first: the Lagrange multiplier follows its mean."""
@@ -180,7 +182,10 @@ class RunningHandle:
             iteration.trained = rollout
         columns = {name: each for name, each in inputs.items() if isinstance(each, Values)}
         merged = iteration.scheduler.derive(
-            lambda rows, *others: _merged(rows, dict(zip(columns, others, strict=True))),
+            lambda rows, *others: (
+                iteration.check_staleness(),
+                _merged(rows, dict(zip(columns, others, strict=True))),
+            )[1],
             rollout.rows,
             *(each.rows for each in columns.values()),
         )

@@ -5,7 +5,8 @@ The models are fp64; scores, and what is made of them, travel as fp32.
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,32 @@ def test_grpo_with_a_shadow_that_generates() -> None:
         assert sync.ended <= by_id["actor.generate"].started
         assert {device.number for device in sync.devices} == {0, 1, 2, 3}
         assert sync.worst("weight_sync_received") == 8
+
+
+def test_iterations_overlap_as_planned_and_train_as_one_after_the_other() -> None:
+    stale = replace(GRPO, workload={**GRPO.workload, "staleness": 1, "iterations": 4})
+    finished = run_and_compare(stale)
+    assert [record.rollout_metrics["staleness"] for record in finished] == [0, 1, 1, 1]
+    for before, after in pairwise(finished):
+        assert {call.iteration for call in after.calls} == {after.number}
+        (generate,) = (call for call in after.calls if call.name.id == "actor.generate")
+        trained = max(call.ended for call in before.calls if call.name.id == "actor.train")
+        assert generate.started < trained
+        assert before.ended <= after.started
+
+
+def test_nothing_of_a_later_iteration_begins_before_a_checkpoint() -> None:
+    stale = replace(GRPO, workload={**GRPO.workload, "staleness": 1, "iterations": 4})
+    prompts, drawn = Prompts(), []
+    with stale.controller() as controller:
+        finished = run_iterations(
+            controller,
+            prompts,
+            after_iteration=lambda record: drawn.append(prompts.count // PROMPTS),
+            ends_alone=lambda number: number == 2,
+        )
+    assert drawn == [2, 2, 4, 4]
+    assert [record.rollout_metrics["staleness"] for record in finished] == [0, 1, 0, 1]
 
 
 def test_remax_reshards_once_for_its_two_generations() -> None:
