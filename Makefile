@@ -27,6 +27,13 @@ EXPORTS_VENV ?= .venv-exports
 EXPORTS_STAMP := $(EXPORTS_VENV)/.installed
 # Over the executor's own lock alone; without it the exports are tested as far as they are ours.
 WITH_EXPORTS = $(if $(filter $(EXECUTOR_STAMP),$(WITH_EXECUTOR)),$(EXPORTS_STAMP))
+# The page of the service is built where Node is new enough; all else goes without it.
+NODE_HERE = $(shell node -e 'console.log(+process.versions.node.split(".")[0] >= 20)' 2>/dev/null)
+PAGE := service/page/index.html
+PAGE_STAMP := page/node_modules/.installed
+PAGE_SOURCES = $(wildcard page/*.* page/public/* page/scripts/*) $(shell find page/src -type f) \
+	$(wildcard service/api/*.py service/api/routers/*.py service/schemas/*.py planner/plan/*.py planner/spec/*.py)
+WITH_PAGE = $(if $(filter true,$(NODE_HERE)),page-if-possible,without-page)
 PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
@@ -46,8 +53,14 @@ LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \
 LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LOCK)
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
+# What is ours and runs; tests may do what it may not.
+OUR_CODE := automap/__init__.py executor migrations planner profiler service
+AUDITED ?= requirements/service.lock requirements/test.lock requirements/executor-cpu.lock
+# Where OSV, the advisories that pip-audit asks, is out of reach, nothing is audited.
+ADVISORY := https://api.osv.dev/v1/vulns/PYSEC-2018-28
+ADVISORIES := import urllib.request as request; request.urlopen("$(ADVISORY)", timeout=10)
 
-.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
+.PHONY: chaos help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -61,27 +74,44 @@ executor: $(EXECUTOR_STAMP)  ## install what running plans needs (EXECUTOR_LOCK=
 serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a worker (HOST=, PORT=; AUTOMAP_…)
 	@$(BIN)/automap serve --with-worker $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
+page: $(PAGE)  ## build the service's page (needs Node 20 or newer)
+
+screenshots: $(PAGE) $(TEST_STAMP)  ## draw the pictures of docs/guides/page.md anew (needs Chromium)
+	$(BIN)/python -m docs.generate.screenshots
+
 test-fast: $(TEST_STAMP)  ## run the planner's quick tests: a minute, without Ray and torch
 	$(PYTEST) -m "not slow and not thorough" tests/planner
 
-test: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
+test: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS) $(WITH_PAGE)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
 	$(PYTEST) -m "not slow" $(TESTS)
 
 test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through the frameworks' own code
 	$(BIN)/python -m pytest --numprocesses 0 tests/exports
 
-test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS)  ## run the slow ones too (AREA=search, WORKERS=)
+test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS) $(WITH_PAGE)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)
+
+fuzz: $(TEST_STAMP)  ## send 10,000 random requests to a service on each database (FUZZ=--minutes 60)
+	@$(BIN)/python -m tests.service.fuzz $(FUZZ)
 
 format: $(TEST_STAMP)  ## format the code, and mend what ruff can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-lint: $(TEST_STAMP)  ## style, types and import contracts
+lint: $(TEST_STAMP)  ## style, types, import contracts, careless calls, committed secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive $(OUR_CODE)
+	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook --cores 2 --baseline .secrets.baseline
+
+audit: $(TEST_STAMP)  ## look for known holes in the locked dependencies (needs the network)
+	@$(BIN)/python -c '$(ADVISORIES)' 2>/dev/null || { \
+		echo "OSV's advisories are out of reach: the locks are not audited here"; exit 0; }; \
+	for lock in $(AUDITED); do \
+		echo "== $$lock"; \
+		$(BIN)/pip-audit --vulnerability-service osv --disable-pip --require-hashes --progress-spinner off -r $$lock; done
 
 docs: $(DOCS_STAMP)  ## build the documentation site into site/, strictly
 	@$(BIN)/python -m docs.generate
@@ -96,6 +126,9 @@ bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print their figures
 	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+
+chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random faults and count what is lost (CHAOS=--database postgresql)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(CHAOS)
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction
@@ -122,7 +155,7 @@ lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv
 	rm requirements/.shared.txt
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) $(EXPORTS_VENV) .automap build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(EXPORTS_VENV) .automap build site page/node_modules page/generated service/page .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
@@ -173,6 +206,27 @@ $(EXPORTS_STAMP): requirements/exports.lock $(EXECUTOR_STAMP)
 		--quiet --ignore-installed --no-deps --no-build-isolation --require-hashes \
 		-r requirements/exports.lock
 	@touch $@
+
+$(PAGE_STAMP): page/package-lock.json
+	@command -v npm >/dev/null || { \
+		echo "make page needs Node 20 or newer with npm: https://nodejs.org" >&2; exit 2; }
+	@echo "Installing the locked packages of the page"
+	@cd page && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+$(PAGE): $(PAGE_SOURCES) $(PAGE_STAMP) $(RUNTIME_STAMP)
+	@echo "Building the page into service/page/"
+	@$(BIN)/python page/scripts/documents.py page/generated
+	@cd page && npm run --silent build
+	@touch $@
+
+# Packages may be out of reach; what is wrong with the page's own code is an error.
+page-if-possible: $(RUNTIME_STAMP)
+	@if $(MAKE) --no-print-directory $(PAGE_STAMP); then $(MAKE) --no-print-directory $(PAGE); \
+		else echo "Without the page: its packages cannot be installed here" >&2; fi
+
+without-page:
+	@echo "Without the page: it is built with Node 20 or newer (make page)"
 
 without-executor:
 	@echo "Without the executor: its lock is for Python 3.11 on Linux x86-64 (PYTHON= names another Python)"

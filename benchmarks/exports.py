@@ -1,10 +1,10 @@
-"""Of the random jobs of benchmarks.population, how many verl can run, and how many launches it is.
+"""Of the random jobs of benchmarks.population, how many a framework can run and is told.
 
-    python -m benchmarks.exports [--seed 0] [--jobs 100]
+    python -m benchmarks.exports [--target verl@0.9.1] [--seed 0] [--jobs 100]
 
-Every job is planned with `search.target: verl@0.9.1`, whatever software it names to price, and each
-plan is exported. The command exits with 1 where an export is refused: the target then allows what
-the framework cannot be told.
+Every job is planned with that `search.target`, whatever software it names to price, or to generate
+with where the framework lacks it, and each plan is exported. The command exits with 1 where an
+export is refused: the target then allows what the framework cannot be told.
 """
 
 import argparse
@@ -18,19 +18,25 @@ from rich.progress import track
 
 from automap import InfeasibleError, JobSpec, NoSolutionInTimeError, SpecError, export, make_plan
 from automap.planner.errors import NotExportableError
+from automap.planner.frameworks import framework_names
+from automap.planner.spec import TargetName
+from automap.planner.targets import TARGETS, inside
 from benchmarks.population_jobs import Document, drawn
 
 TARGET = "verl@0.9.1"
 
 
-def job_for(target: str, document: Document) -> JobSpec:
+def job_for(target: TargetName, document: Document) -> JobSpec:
     """A drawn job for a target, priced as the target's own software."""
-    document["workload"].pop("training_stack", None)
-    document["search"] = {**document.get("search", {}), "target": target}
-    return JobSpec.model_validate(document)
+    workload = document["workload"]
+    workload.pop("training_stack", None)
+    if workload.get("rollout_engine", "vllm") not in TARGETS[target].rollout.names:
+        workload.pop("rollout_engine", None)
+    document["search"] = {**document.get("search", {}), "target": None}
+    return inside(JobSpec.model_validate(document), target)
 
 
-def outcome(spec: JobSpec) -> tuple[str, str, float]:
+def outcome(spec: JobSpec, target: str) -> tuple[str, str, float]:
     """(what became of a job, why, seconds of the export)."""
     try:
         plan = make_plan(spec)
@@ -42,7 +48,7 @@ def outcome(spec: JobSpec) -> tuple[str, str, float]:
         return "not found in time", "", 0.0
     started = time.perf_counter()
     try:
-        export(plan, TARGET)
+        export(plan, target)
     except NotExportableError as error:
         return "export refused", "; ".join(reason.summary for reason in error.reasons), 0.0
     return "exported", "", time.perf_counter() - started
@@ -50,7 +56,8 @@ def outcome(spec: JobSpec) -> tuple[str, str, float]:
 
 def main() -> int:
     """Plan and export them, and print what became of them."""
-    parser = argparse.ArgumentParser(description="Random jobs as launches of verl.")
+    parser = argparse.ArgumentParser(description="Random jobs as launches of a framework.")
+    parser.add_argument("--target", default=TARGET, choices=framework_names())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=100)
     given = parser.parse_args()
@@ -58,7 +65,7 @@ def main() -> int:
     reasons: Counter[str] = Counter()
     seconds = []
     for index in track(range(given.jobs), console=Console(stderr=True)):
-        what, why, took = outcome(job_for(TARGET, drawn(given.seed, index)))
+        what, why, took = outcome(job_for(given.target, drawn(given.seed, index)), given.target)
         counts[what] += 1
         if why:
             reasons[f"{what}: {why}"] += 1

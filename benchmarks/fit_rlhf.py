@@ -3,16 +3,16 @@
     python -m benchmarks.fit_rlhf RLHF.csv
 
 The table is one of `automap validate`; rows of quality A and B whose iteration is predicted and
-whose framework planner/validation/rl_systems.py knows count. Two constants per framework, with
+whose framework planner/validation/rl_systems.py knows count. Three constants per framework, with
 priors and no bounds (`benchmarks.hierarchical`): the least time of a layer with experts
-(planner/cost/stacks.py), priced on a grid and read between its points, and the seconds of an
-iteration around its calls. The rate at which training
-state goes to the host and back is chosen, not fitted: beside the seconds around the calls, the
-rows do not tell it. Where a table states the seconds of the stages, but no lengths, one constant is
-fitted to their shares: what the driver takes to hand a stage its batch, per padded token. Printed:
-prior, posterior and rows behind each constant, errors on the rows of the fit, and on every row when
-its model on all its GPUs, its model on that GPU type, or all mixtures or dense models, had no part
-in it (shares: each number of GPUs).
+(planner/cost/stacks.py), priced on a grid and read between its points, the seconds of an
+iteration around its calls, and the driver's seconds per padded token of a batch and call. The rate
+at which training state goes to the host and back and the time of a tensor on its way to the engine
+are chosen, not fitted: beside the others, the rows do not tell them. Where a table states the
+seconds of the stages, but no lengths, one constant is fitted to their shares: what the driver takes
+to hand a stage its batch, per padded token. Printed: prior, posterior and rows behind each
+constant, errors on the rows of the fit, and on every row when its model on all its GPUs, its model
+on that GPU type, or all mixtures or dense models, had no part in it (shares: each number of GPUs).
 """
 
 import math
@@ -39,13 +39,18 @@ from benchmarks.hierarchical import Prior, Problem, tell
 
 LAYER_SECONDS = np.geomspace(0.5e-3, 10e-3, 14)
 PRIORS = (
-    # Two hundred launches of 5 to 10 µs, and waiting for the dispatch.
-    Prior("expert_layer_seconds", 2e-3, math.log(2.5)),
-    # Rewards, advantages, packing and handing out of a few thousand sequences.
-    Prior("iteration_seconds", 8.0, math.log(2.5)),
+    # Kernels of Megatron-core's layer with 8 and with 16 local experts, counted (82 and 130), at
+    # the 24 us that one called from Python takes in training (EXPERT_OPERAND_HOST_SECONDS is of
+    # three to four): 2.0 and 3.1 ms.
+    Prior("expert_layer_seconds", 2.5e-3, math.log(2.5)),
+    # Rewards and advantages of a few thousand sequences at a millisecond each, and a half of a
+    # second for each of the calls and the log.
+    Prior("iteration_seconds", 4.0, math.log(2.5)),
+    # What the shares of another framework's stages say (verl, below).
+    Prior("handover_seconds_per_token", 150e-9, math.log(2.0)),
 )
 HANDOVER_SECONDS = np.arange(0.0, 226.0, 25.0) * 1e-9
-AROUND = "around_seconds"
+AROUND = ("around_seconds", "handover_seconds")
 
 
 @dataclass(frozen=True)
@@ -54,15 +59,19 @@ class Basis:
 
     calls: FloatArray
     """[value of the layer's time, row]"""
+    handed_tokens: FloatArray
+    """[row]: padded tokens, once for each call that is handed them."""
     measured: FloatArray
     rows: tuple[RlhfRow, ...]
 
     def errors(self, values: FloatArray) -> FloatArray:
         """[row] ln(predicted ÷ measured)."""
-        layer, around = values
+        layer, around, handover = values
         grid = np.log(LAYER_SECONDS)
         calls = [np.interp(np.log(layer), grid, one) for one in self.calls.T]
-        return np.asarray(np.log((np.array(calls) + around) / self.measured))
+        return np.asarray(
+            np.log((np.array(calls) + around + handover * self.handed_tokens) / self.measured)
+        )
 
     def schemes(self) -> dict[str, tuple[str, ...]]:
         return {
@@ -88,7 +97,14 @@ def call_seconds(row: RlhfRow) -> float | None:
     found = predict_rlhf(row, Assumptions())["iteration_seconds"]
     if not isinstance(found, Estimate):
         return None
-    return found.value - float(found.breakdown[AROUND])
+    return found.value - sum(float(found.breakdown[part]) for part in AROUND)
+
+
+def handed_tokens(row: RlhfRow, system: RlSystem) -> float:
+    """Padded tokens of a predicted row, once for each call that is handed them."""
+    found = predict_rlhf(row, Assumptions())["iteration_seconds"]
+    assert isinstance(found, Estimate)
+    return float(found.breakdown["handover_seconds"]) / system.handover_seconds_per_token
 
 
 def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
@@ -104,6 +120,7 @@ def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
             calls.append([call_seconds(row) for row in own])
     return Basis(
         np.array(calls, dtype=np.float64),
+        np.array([handed_tokens(row, system) for row in own], dtype=np.float64),
         np.array([row.iteration_seconds for row in own], dtype=np.float64),
         tuple(own),
     )
@@ -172,10 +189,11 @@ def main() -> None:
         problem, free = problem_of(basis)
         found = hierarchical.solve(problem, np.ones(len(basis.rows)), free)
         stack = STACKS[framework_of(basis.rows[0].source).training_stack]
-        now = np.array([stack.expert_layer_seconds, system.iteration_seconds])
+        around = (system.iteration_seconds, system.handover_seconds_per_token)
+        now = [stack.expert_layer_seconds, *around]
         hierarchical.tell_constants(problem, found, free, now)
         models = basis.schemes()["model"]
-        tell("  as shipped", problem.errors(now), models)
+        tell("  as shipped", problem.errors(np.array(now)), models)
         tell("  fitted", problem.errors(found.values), models)
         for name, groups in basis.schemes().items():
             tell(f"  left out: {name}", hierarchical.left_out(problem, groups, free), models)

@@ -1,6 +1,6 @@
 """Of the launches of benchmarks.launch_corpus, how many are imported, and why the others are not.
 
-    python -m benchmarks.imports [--prices]
+    python -m benchmarks.imports [--target verl@0.9.1] [--prices]
 
 Every launch is given a GPU type and lengths, which none has; then, where it is not imported, also
 the options that its file names. With --prices each is priced as well. The command exits with 1
@@ -17,6 +17,7 @@ from rich.console import Console
 from automap import estimate
 from automap.planner import Imported, import_launch
 from automap.planner.errors import InfeasibleError, NotImportableError, SpecError
+from automap.planner.frameworks import framework_names
 from automap.planner.imports import Answers
 from automap.planner.spec import LengthSpec
 from benchmarks.launch_corpus import Written, corpus, file_of
@@ -26,7 +27,9 @@ WANTED = 0.9
 """Share that is to be imported without help."""
 
 
-def imported(written: Written, help: Sequence[str] = ()) -> Imported | list[str]:
+def imported(
+    written: Written, help: Sequence[str] = (), target: str = TARGET
+) -> Imported | list[str]:
     """The launch, or why it is not one."""
     values: dict[str, str] = {}
     models: dict[str, str] = {}
@@ -42,7 +45,7 @@ def imported(written: Written, help: Sequence[str] = ()) -> Imported | list[str]
     lengths = {"prompt_length": _lengths(200), "response_length": _lengths(400)}
     try:
         answers = Answers("h100", values, models=models, job=job, **lengths)
-        return import_launch(files, TARGET, answers)
+        return import_launch(files, target, answers)
     except NotImportableError as error:
         return [reason.summary for reason in error.reasons]
 
@@ -64,13 +67,15 @@ def _priced(found: Imported) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default=TARGET, choices=framework_names())
     parser.add_argument("--prices", action="store_true")
     given = parser.parse_args()
+    target = given.target
     console = Console(highlight=False, width=160)
-    launches, began = corpus(), time.perf_counter()
-    alone = {each.name: imported(each) for each in launches}
+    launches, began = corpus(target.partition("@")[0]), time.perf_counter()
+    alone = {each.name: imported(each, target=target) for each in launches}
     seconds = time.perf_counter() - began
-    helped = {each.name: imported(each, each.help) for each in launches}
+    helped = {each.name: imported(each, each.help, target) for each in launches}
     for name, found in alone.items():
         if isinstance(found, list):
             console.print(f"{name}: {'; '.join(found)}", markup=False)

@@ -1,4 +1,4 @@
-"""Launches of verl to import: files written in the forms that people use, and many from forms."""
+"""Launches to import: files written in the forms that people use, and for verl many from forms."""
 
 import re
 import shlex
@@ -32,25 +32,34 @@ class Written:
     """Options, for instance `--set NNODES=2`."""
 
 
-def corpus() -> list[Written]:
-    """All of them."""
-    return [*_of_folder(), *_of_forms()]
+SLIME = FOLDER / "slime"
+BESIDE = ".model.sh"
+"""Ending of scripts that others read."""
 
 
-def _of_folder() -> Iterator[Written]:
-    """The scripts, each with the configurations that it says are beside it, and `config-b`."""
-    for path in [*sorted(FOLDER.glob("*.sh")), FOLDER / "config-b.yaml"]:
+def corpus(framework: str = "verl") -> list[Written]:
+    """All of a framework."""
+    if framework == "slime":
+        scripts = [each for each in sorted(SLIME.glob("*.sh")) if not each.name.endswith(BESIDE)]
+        return list(_of_files(scripts))
+    return [*_of_files([*sorted(FOLDER.glob("*.sh")), FOLDER / "config-b.yaml"]), *_of_forms()]
+
+
+def _of_files(paths: list[Path]) -> Iterator[Written]:
+    """The scripts, each with the files that it says are beside it."""
+    for path in paths:
         text = path.read_text(encoding="utf-8")
         beside = re.search(r"^# beside: (.*)$", text, re.MULTILINE)
         names = [path.name, *(beside[1].split() if beside else [])]
         given = re.search(r"^# with: (.*)$", text, re.MULTILINE)
         options = tuple(shlex.split(given[1])) if given else ()
-        yield Written(path.stem, tuple(file_of(name) for name in names), options)
+        files = tuple(file_of(name, folder=path.parent) for name in names)
+        yield Written(path.stem, files, options)
 
 
-def file_of(name: str) -> LaunchFile:
-    """A file of the folder."""
-    path = FOLDER / name
+def file_of(name: str, *, folder: Path = FOLDER) -> LaunchFile:
+    """A file of a folder."""
+    path = folder / name
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".sh":
         return LaunchFile(path.name, text)

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import track
 
 from automap import JobSpec, TargetCost, target_cost
+from automap.planner.spec import TargetName
 from benchmarks.instances import EXAMPLES
 
-TARGETS = ("automap", "verl@0.9.1")
+TARGETS: tuple[TargetName, ...] = ("automap", "verl@0.9.1", "slime@0.3.1")
 
 
 def row(name: str, costs: list[TargetCost]) -> list[str]:
@@ -37,6 +38,7 @@ def main() -> None:
     """Plan every example for every target and print the table."""
     parser = argparse.ArgumentParser(description="What targets cost, over the examples.")
     parser.add_argument("--only", nargs="+", metavar="EXAMPLE", help="these examples alone")
+    parser.add_argument("--brief", action="store_true", help="do not plan without each limit")
     given = parser.parse_args()
     paths = [path for path in sorted(EXAMPLES.glob("*.yaml")) if "tiny" not in path.name]
     rows: list[list[str]] = []
@@ -45,7 +47,7 @@ def main() -> None:
         if given.only and path.stem not in given.only:
             continue
         spec = JobSpec.model_validate(yaml.safe_load(path.read_text("utf-8")))
-        costs = [target_cost(spec, target) for target in TARGETS]
+        costs = [target_cost(spec, target, by_limit=not given.brief) for target in TARGETS]
         rows.append(row(path.stem, costs))
         for cost in costs:
             if cost.share is not None:

@@ -34,6 +34,12 @@ def head_revision() -> str | None:
     return ScriptDirectory.from_config(alembic_config()).get_current_head()
 
 
+def revisions() -> list[str]:
+    """All revisions that this code knows, the oldest first."""
+    script = ScriptDirectory.from_config(alembic_config())
+    return [each.revision for each in script.walk_revisions()][::-1]
+
+
 def current_revision(connection: Connection) -> str | None:
     """The revision the database is at; None: it has no schema."""
     return MigrationContext.configure(connection).get_current_revision()

@@ -23,7 +23,7 @@ def run(connection: Connection) -> None:
 def _unenforced_foreign_keys(connection: Connection) -> Iterator[None]:
     """On SQLite, where altering a table drops the old one, and what refers to its rows with it.
 
-    It can only be said between transactions. What is true before a migration is true after it.
+    It can only be said between transactions. `_follow_foreign_keys` does what they would have.
     """
     if connection.dialect.name != "sqlite":
         yield
@@ -50,6 +50,23 @@ def _run(connection: Connection) -> None:
         if not sqlite:  # SQLite's transaction is IMMEDIATE: it holds the only write lock
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         context.run_migrations()
+        if sqlite:
+            _follow_foreign_keys(connection)
+
+
+def _follow_foreign_keys(connection: Connection) -> None:
+    """Let rows whose parents the migrations have removed go with them, as their tables say."""
+    for table, row_id, _, key in connection.exec_driver_sql("PRAGMA foreign_key_check").all():
+        keys = connection.exec_driver_sql(f'PRAGMA foreign_key_list("{table}")').all()
+        [(column, on_delete)] = [(each[3], each[6]) for each in keys if each[0] == key]
+        # The names are those of our own schema.
+        change = (
+            f'UPDATE "{table}" SET "{column}" = NULL'  # nosec B608
+            if on_delete == "SET NULL"
+            else f'DELETE FROM "{table}"'  # nosec B608
+        )
+        connection.exec_driver_sql(f"{change} WHERE rowid = ?", (row_id,))
+    connection.commit()  # each migration was, by itself: SQLite's DDL counts as untransactional
 
 
 given: Connection | None = context.config.attributes.get("connection")

@@ -7,33 +7,56 @@ from importlib.metadata import version
 from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
-from automap.service.api import openapi
-from automap.service.api.auth import require_key
+from automap.service.api import openapi, page
+from automap.service.api.audit_log import AuditLog
+from automap.service.api.auth import Keys, admit
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
+from automap.service.api.key_limits import KeyLimits
+from automap.service.api.methods import CommonMethods
+from automap.service.api.observation import Observation
 from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
     catalogue,
     clusters,
+    costs,
     estimates,
     health,
     jobs,
+    keys,
     plans,
     profiles,
 )
+from automap.service.api.routers import (
+    metrics as metrics_router,
+)
+from automap.service.api.scrape import DatabaseFigures
+from automap.service.api.security_headers import SecurityHeaders
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application; the database must have been migrated."""
-    app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
+    app = FastAPI(
+        title="Automap",
+        version=version("automap"),
+        lifespan=_lifespan,
+        docs_url=None,  # the framework's load from another host
+        redoc_url=None,
+        generate_unique_id_function=openapi.operation_id,
+    )
     database = Database(settings.database_url)
     app.state.settings = settings
     app.state.head_revision = migrations.head_revision()
+    app.state.keys = known_keys = Keys(database, settings)
+    app.state.limits = KeyLimits(settings)
+    app.state.metrics = metrics = Metrics()
+    metrics.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(
         settings=settings,
         database=database,
@@ -42,8 +65,10 @@ def create_app(settings: Settings) -> FastAPI:
             max_waiting=settings.max_waiting_requests,
             profiles_folder=settings.profiles_folder,
             memory_bytes=settings.planner_memory_bytes,
+            logs=settings.logs,
+            metrics=metrics,
         ),
-        dispatcher=Dispatcher(database, settings),
+        dispatcher=Dispatcher(database, settings, metrics),
     )
     app.add_middleware(
         BodyLimit,
@@ -51,15 +76,20 @@ def create_app(settings: Settings) -> FastAPI:
         larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
         seconds=settings.request_seconds,
     )
-    app.add_middleware(KnownOrigins, settings=settings)
+    app.add_middleware(CommonMethods, routes=app.routes)
+    app.add_middleware(KnownOrigins, settings=settings, keys=known_keys)
+    app.add_middleware(AuditLog, database=database, days=settings.audit_days)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(Observation, metrics=metrics)
     install_handlers(app)
-    keys = [Depends(require_key)] if settings.api_keys else []
-    v1 = APIRouter(prefix="/v1", dependencies=keys)
-    for module in (plans, jobs, estimates, clusters, profiles, catalogue):
+    v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
+    for module in (plans, jobs, costs, estimates, clusters, profiles, catalogue, keys):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
-    openapi.install(app, with_keys=bool(keys))
+    app.include_router(metrics_router.router, dependencies=[Depends(admit)])
+    page.install(app)
+    openapi.install(app)
     return app
 
 

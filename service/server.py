@@ -1,27 +1,38 @@
 """Run the service: migrate, then serve until a signal ends it."""
 
+import gc
 import logging
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 import uvicorn
+from sqlalchemy import inspect, make_url
 
 from automap import migrations
+from automap.executor.telemetry import traces
+from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import AddressError, bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
 from automap.service.settings import Settings
+from automap.service.storage import api_keys
 from automap.service.storage.database import Database
+from automap.service.storage.tables import ApiKeyRow
+from automap.service.telemetry import logs
+from automap.service.use_cases.service_parts import ServiceParts
 from automap.service.worker.process import WorkerProcess
 
-SHUTDOWN_SECONDS = 10
-"""What a request may still take once the service has been asked to stop."""
-
-
 log = logging.getLogger(__name__)
+
+
+_TO_ANSWER_SECONDS = 2.0
+"""What requests have to tell their clients that they were given up."""
 
 
 class OpenServiceError(Exception):
@@ -29,7 +40,36 @@ class OpenServiceError(Exception):
 
 
 class _Server(uvicorn.Server):
-    """Says where it answers, which uvicorn leaves to whoever has bound the sockets."""
+    """Says where it answers, and what else ends when it is asked to.
+
+    Uvicorn accepts no connection any more and waits for requests in flight. Meanwhile the queue and
+    the worker let go of what they hold, so that others take it up at once; and before the wait is
+    over, what still is being planned is given up, so that its client is told.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        at_once: Sequence[Callable[[], None]],
+        at_last: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._at_once = at_once
+        self._at_last = at_last
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        limit = self.config.timeout_graceful_shutdown or 0
+        ending = threading.Timer(max(limit - _TO_ANSWER_SECONDS, limit / 2), self._at_last)
+        ending.daemon = True
+        ending.start()
+        threads = [threading.Thread(target=each, daemon=True) for each in self._at_once]
+        for thread in threads:
+            thread.start()
+        await super().shutdown(sockets)
+        ending.cancel()
+        for thread in threads:
+            thread.join()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -47,8 +87,9 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         OpenServiceError: it would be open to the network without keys.
         AddressError: it cannot listen there; the database is as it was.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     hide_environment()
+    logs.set_up(settings.logs)
+    traces.start("automap-api")
     allow_many_files()
     with ExitStack() as listening:
         # Bound, but not yet listening: nobody is answered before the database is ready.
@@ -60,15 +101,25 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         if worker is not None:
             worker.start()
             listening.callback(worker.stop)
+        app = create_app(settings)
+        gc.collect()
+        gc.freeze()  # what was imported stays: a request need not wait while all of it is looked at
+        service: ServiceParts = app.state.service
+        keys: Keys = app.state.keys
+        keys.look()
         server = _Server(
             uvicorn.Config(
-                create_app(settings),
+                app,
+                log_config=None,
+                access_log=False,
                 http=limited_protocol(
                     request_seconds=settings.request_seconds,
-                    only_our_user=settings.on_loopback and not settings.api_keys,
+                    is_our_users_alone=lambda: settings.on_loopback and not keys.are_asked_for,
                 ),
-                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            )
+                timeout_graceful_shutdown=settings.shutdown_seconds,
+            ),
+            at_once=[service.dispatcher.stop, *([] if worker is None else [worker.stop])],
+            at_last=service.planners.stop,
         )
         # uvicorn raises the signal again after it has shut down; SIGTERM, too, lets us go on then.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -85,10 +136,31 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
 def _refuse_open(settings: Settings) -> None:
     if settings.on_loopback or settings.api_keys or settings.allow_without_keys:
         return
+    exist, usable = _stored_keys(settings)
+    if usable:
+        return
+    at = f"{settings.host}:{settings.port}"
     raise OpenServiceError(
-        f"anybody who reaches {settings.host}:{settings.port} could run code: set "
+        f"nobody could use {at}: all keys are revoked or expired; make one with automap keys create"
+        if exist
+        else f"anybody who reaches {at} could run code: make a key with automap keys create, set "
         "AUTOMAP_API_KEYS, listen on 127.0.0.1, or say AUTOMAP_ALLOW_WITHOUT_KEYS=1"
     )
+
+
+def _stored_keys(settings: Settings) -> tuple[bool, bool]:
+    """Whether the database, migrated or not, has keys, and whether one of them opens."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        return False, False  # a look would make the file
+    database = Database(settings.database_url)
+    try:
+        if not inspect(database.engine).has_table(ApiKeyRow.__tablename__):
+            return False, False
+        with database.reading() as session:
+            return api_keys.is_any(session), api_keys.is_any_usable(session)
+    finally:
+        database.dispose()
 
 
 def migrate(settings: Settings) -> None:
@@ -96,11 +168,13 @@ def migrate(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
         migrations.upgrade(database.engine)
+        log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()
 
 
 if __name__ == "__main__":
+    hide_environment()
     try:
         serve(Settings())
     except (AddressError, OpenServiceError) as error:

@@ -1,15 +1,40 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
+import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from automap.planner.runs import RECENT, THRESHOLD
+from automap.service.telemetry.logs import LogFormat, LogLevel, LogSettings
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"  # pragma: allowlist secret
+"""A variable: the folder with a file for each setting that is kept out of the environment."""
+
+
+def canonical_host(name: str) -> str:
+    """A host's name in lower case, an address in its shortest form and without brackets."""
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    return str(ip_address(bare)) if _is_address(bare) else name.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class Settings(BaseSettings):
@@ -19,17 +44,45 @@ class Settings(BaseSettings):
         env_prefix="AUTOMAP_", frozen=True, extra="ignore", validate_by_name=True
     )
 
+    def __init__(self, **given: Any) -> None:
+        """What is given wins over a file `automap_…` of the folder, and that over a variable."""
+        given.setdefault("_secrets_dir", os.environ.get(SECRETS_FOLDER))
+        super().__init__(**given)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, file_secret_settings, env_settings
+
     database_url: str = "sqlite:///.automap/automap.db"
     """A URL: sqlite:///PATH, or postgresql://USER:PASSWORD@HOST/NAME."""
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Comma-separated; when set, /v1 asks for Authorization: Bearer KEY."""
+    """Comma-separated, each with all scopes; when set, /v1 asks for Authorization: Bearer KEY."""
     allow_without_keys: bool = False
     """Serve on more than loopback without keys: whoever reaches the port may run code."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Comma-separated names by which browsers may reach the service, beside localhost and IP
     addresses."""
+    max_requests_per_minute: Annotated[int, Field(ge=1)] = 3000
+    """Requests that a key may send in a minute."""
+    max_plans_at_once: Annotated[int, Field(ge=1)] = 4
+    """Requests of a key that may use a planner at the same time."""
+    max_queued: Annotated[int, Field(ge=1)] = 1000
+    """Plans and jobs that may wait in the queues before no key may add another."""
+    audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
+    """How long the audit log is kept."""
+    allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None
+    """Comma-separated folders, on the machines that run jobs, below which the files and the code
+    that jobs name must lie; none: any where the database has no keys, else what Automap ships and
+    the runs' folder."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
     max_profile_bytes: Annotated[int, Field(ge=1024)] = 2**25
     """Largest body that brings a measured profile."""
@@ -58,6 +111,12 @@ class Settings(BaseSettings):
     """How often a plan or run is taken up before it counts as failed."""
     poll_seconds: PositiveSeconds = 1.0
     """How often the queue is looked at when nothing happens."""
+    shutdown_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
+    """What requests may still take once the service has been asked to stop."""
+    log_format: LogFormat = "auto"
+    """json or text; auto: text at a terminal, else JSON."""
+    log_level: LogLevel = "info"
+    """Least that is logged: debug, info, warning or error."""
 
     ray_address: str | None = Field(
         default=None, validation_alias=AliasChoices("AUTOMAP_RAY_ADDRESS", "RAY_ADDRESS")
@@ -93,12 +152,16 @@ class Settings(BaseSettings):
     """A worker touches this file as long as it is well."""
 
     @property
+    def logs(self) -> LogSettings:
+        """How processes of the service log."""
+        return LogSettings(format=self.log_format, level=self.log_level)
+
+    @property
     def on_loopback(self) -> bool:
         """Whether nobody but this machine reaches the service."""
-        try:
+        if _is_address(self.host):
             return ip_address(self.host).is_loopback
-        except ValueError:  # a name, which may stand for anything
-            return self.host.lower() == "localhost"
+        return self.host.lower() == "localhost"  # another name may stand for anything
 
     @field_validator("api_keys", mode="before")
     @classmethod
@@ -120,10 +183,25 @@ class Settings(BaseSettings):
     @field_validator("allowed_hosts")
     @classmethod
     def _names_alone(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if any(sign in name for sign in ":/[*"):
+        for name in map(canonical_host, names):
+            if any(sign in name for sign in ":/[*") and not _is_address(name):
                 raise ValueError(f"{name!r} is no name: leave out scheme, port and wildcards")
-        return tuple(name.lower() for name in names)
+        return tuple(map(canonical_host, names))
+
+    @field_validator("allowed_folders", mode="before")
+    @classmethod
+    def _split_folders(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(folder.strip() for folder in value.split(",") if folder.strip())
+
+    @field_validator("allowed_folders")
+    @classmethod
+    def _whole_paths(cls, folders: tuple[Path, ...] | None) -> tuple[Path, ...] | None:
+        for folder in folders or ():
+            if not folder.is_absolute():
+                raise ValueError(f"{str(folder)!r} is a relative path: write all of it")
+        return folders
 
     @field_validator("database_url")
     @classmethod

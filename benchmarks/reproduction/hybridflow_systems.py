@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from automap.planner.cost.rollout_engines import ENGINES
 from benchmarks.reproduction.cases import Outcome
 from benchmarks.reproduction.jobs import hybridflow_workload
 from benchmarks.reproduction.pictures import bars
@@ -89,7 +90,7 @@ def _fastest_claim(points: Sequence[Point]) -> Claim:
     most = max(fact.most for fact in FACTS.systems.speed_up)
     with_software = [ratio > 1 for p in points for ratio in p.speed_ups(software=True)]
     alone = [ratio > 1 for p in points for ratio in p.speed_ups(software=False)]
-    words = f"by placement alone at {sum(alone)}, with software at {sum(with_software)}"
+    words = f"with own engines at {sum(alone)}, with software at {sum(with_software)}"
     return Claim(
         "HybridFlow is the fastest",
         f"{times(least)} to {times(most)}",
@@ -152,10 +153,16 @@ def _shown_nearest(nearest: Mapping[str, tuple[str, float]]) -> str:
 
 def _systems_table() -> str:
     rows = [
-        [system.title, f"`{system.strategy}`", f"`{system.training_stack}`", system.why]
+        [
+            system.title,
+            f"`{system.strategy}`",
+            f"`{system.training_stack}`",
+            (system.engine or ENGINES["vllm"]).summary,
+            system.why,
+        ]
         for system in SYSTEMS.values()
     ]
-    return table(["system", "strategy", "training stack", "because"], rows)
+    return table(["system", "strategy", "training stack", "generates as", "because"], rows)
 
 
 def _range_table(points: Sequence[Point]) -> str:
@@ -176,7 +183,7 @@ def _range_table(points: Sequence[Point]) -> str:
                 *(times(fmean(ratios)) if ratios else "–" for ratios in means),
             ]
         )
-    header = ["algorithm", "models", "published", "with software", "placement alone"]
+    header = ["algorithm", "models", "published", "with software", "own engines"]
     return table([*header, *(f"mean over {SYSTEMS[name].title}" for name in BASELINES)], rows)
 
 

@@ -5,12 +5,14 @@ from statistics import fmean
 
 import numpy as np
 
+from automap.planner.cost.communication import Collective, collective_seconds
 from automap.planner.cost.pricing import Pricing
 from automap.planner.cost.transition import (
     model_bytes,
+    refit_seconds,
+    refit_tensors,
+    reload_seconds,
     reshard,
-    sync_receive_seconds,
-    sync_send_seconds,
 )
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
@@ -32,6 +34,7 @@ from benchmarks.reproduction.study import (
 NUM_GPUS = 128
 FACTS = published().hybridflow
 SYSTEMS = ("hybridflow", "deepspeed_chat", "openrlhf")
+COLLECTIVES: tuple[Collective, Collective] = ("all_gather", "broadcast")
 BYTE_TOLERANCE = 1e-6
 
 
@@ -45,6 +48,9 @@ class Transition:
     """Bytes that reach a GPU."""
     formula: dict[str, float]
     """The same by the paper's Table 2, where it has one."""
+    reloaded: float
+    """Seconds of HybridFlow's in which a GPU loads its generation weights from the host, where the
+    paper keeps them while models train."""
     seconds: dict[str, float]
 
     def saving(self, system: str) -> float:
@@ -68,7 +74,8 @@ def _transition(model: str) -> Transition:
     whole = sum(model_bytes(work.models["actor"], work.spec.workload.precision))
     hybrid, hybrid_bytes = _resharded(work, _layouts(t, p, "optimizer"), generation)
     chat, chat_bytes = _resharded(work, _layouts(1, 1, "full"), generation)
-    synced, received = _synced(work, _layouts(1, 1, "full"), generation)
+    synced, received = _broadcast(work)
+    reloaded = float(reload_seconds(_column(whole // generation), work.pools[0])[0])
     micro = t * p // generation
     return Transition(
         model,
@@ -79,7 +86,8 @@ def _transition(model: str) -> Transition:
             "vanilla": (t * p - 1) / (t * p) * whole,
             "deepspeed_chat": (NUM_GPUS - 1) / NUM_GPUS * whole,
         },
-        seconds={"hybridflow": hybrid, "deepspeed_chat": chat, "openrlhf": synced},
+        reloaded=reloaded,
+        seconds={"hybridflow": hybrid + reloaded, "deepspeed_chat": chat, "openrlhf": synced},
     )
 
 
@@ -118,15 +126,24 @@ def _resharded(work: Job, layouts: Layouts, tensor: int) -> tuple[float, float]:
     return float(took[0]), float(received[0])
 
 
-def _synced(work: Job, home: Layouts, tensor: int) -> tuple[float, float]:
-    """(seconds, bytes per receiving GPU) to a second copy on as many other GPUs."""
-    pool, actor, workload = work.pools[0], work.models["actor"], work.spec.workload
+def _broadcast(work: Job) -> tuple[float, float]:
+    """(seconds, bytes per receiving GPU) to a second copy on as many other GPUs, by OpenRLHF.
+
+    Its code (0.3.6, trainer/ray/ppo_actor.py, _broadcast_to_vllm) takes one parameter after the
+    other: all ranks that train gather it, one of them broadcasts it to every GPU that generates,
+    and all wait until the engines have it. Every GPU gets the whole parameter and keeps its part.
+    """
+    pool, actor = work.pools[0], work.models["actor"]
     profile = Pricing(work).profile(pool)
-    copy = _layouts(tensor, 1, "none")
-    sent = sync_send_seconds(actor, workload, pool, profile, home, True)
-    received = sync_receive_seconds(actor, workload, pool, profile, copy, True)
-    whole = sum(model_bytes(actor, workload.precision))
-    return float(max(sent[0], received[0])), whole / tensor
+    whole = sum(model_bytes(actor, work.spec.workload.precision))
+    tensors, _ = refit_tensors(actor.architecture)
+    each, one, group = np.array([whole / tensors]), _column(1), _column(NUM_GPUS)
+    gathered, sent = (
+        collective_seconds(pool, profile, kind, each, group_size=group, stride=one)
+        for kind in COLLECTIVES
+    )
+    took = tensors * float(gathered.seconds[0] + sent.seconds[0]) + refit_seconds(actor)
+    return took, float(whole)
 
 
 def report(_: Outcomes) -> Report:
@@ -184,6 +201,7 @@ def _values(found: list[Transition]) -> dict[str, str]:
         "their_rate": f"{large.whole_bytes / theirs / 1e9:.1f} GB/s",
         "our_seconds": seconds(large.seconds["openrlhf"]),
         "our_hybrid": seconds(large.seconds["hybridflow"]),
+        "reloaded": seconds(large.reloaded),
         "their_hybrid": seconds(theirs - facts.largest_saved_seconds),
         "factor": f"{theirs / large.seconds['openrlhf']:.0f}",
     }

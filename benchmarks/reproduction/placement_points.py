@@ -7,6 +7,7 @@ from benchmarks.reproduction.cases import SEARCH, Case, Outcome
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload, job
 from benchmarks.reproduction.layouts import as_stated, three_d
 from benchmarks.reproduction.published import published
+from benchmarks.reproduction.software import HYBRIDFLOW
 from benchmarks.reproduction.study import Key, Outcomes
 
 PLACEMENTS = ("colocate_all", "split", "standalone")
@@ -37,8 +38,8 @@ def study_cases(models: Mapping[str, Mapping[str, str]], sizes: Sequence[int]) -
                 hardware=FACTS.hardware,
                 constraints={"allow_offload": False},
             )
-            cases["paper", name, num_gpus] = Case(paper, WAYS, as_stated(architectures))
-            cases["free", name, num_gpus] = Case(paper, PLACEMENTS, three_d)
+            cases["paper", name, num_gpus] = Case(paper, WAYS, as_stated(architectures), HYBRIDFLOW)
+            cases["free", name, num_gpus] = Case(paper, PLACEMENTS, three_d, HYBRIDFLOW)
             whole = job("ppo", architectures, num_gpus, workload=today, hardware=FACTS.hardware)
             cases["whole", name, num_gpus] = Case(whole, (SEARCH, "colocate_all"))
     return cases

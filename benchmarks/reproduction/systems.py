@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from automap.planner.cost.rollout_engines import EngineProfile
 from automap.planner.spec import TrainingStack
+from benchmarks.reproduction import software
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import job
 from benchmarks.reproduction.layouts import Reduction, as_stated
@@ -18,6 +20,8 @@ class System:
     title: str
     strategy: str
     training_stack: TrainingStack
+    engine: EngineProfile | None
+    """What generates; None: the vLLM of today, where its own code could not be read."""
     why: str
     layouts: Callable[[Mapping[str, Any]], Reduction] | None = None
     """Which layouts it may use, by the models of the roles."""
@@ -41,7 +45,8 @@ class System:
             hardware=hardware,
             constraints={"allow_offload": allow_offload},
         )
-        return Case(spec, (self.strategy,), None if self.layouts is None else self.layouts(models))
+        reduction = None if self.layouts is None else self.layouts(models)
+        return Case(spec, (self.strategy,), reduction, self.engine)
 
 
 SYSTEMS = {
@@ -49,6 +54,7 @@ SYSTEMS = {
         "HybridFlow",
         "hybridflow",
         "verl-megatron",
+        software.HYBRIDFLOW,
         "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
         as_stated,
     ),
@@ -56,18 +62,21 @@ SYSTEMS = {
         "DeepSpeed-Chat",
         "deepspeed_chat",
         "fsdp-eager",
+        None,
         "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism",
     ),
     "openrlhf": System(
         "OpenRLHF",
         "openrlhf",
         "fsdp-eager",
+        software.OPENRLHF,
         "DeepSpeed's ZeRO-3 trains, as above; vLLM generates",
     ),
     "nemo_aligner": System(
         "NeMo-Aligner",
         "nemo_aligner",
         "megatron-core",
+        None,
         "Megatron-core trains and generates with the same sizes",
     ),
 }

@@ -76,7 +76,7 @@ def _places() -> dict[str, str]:
     inside = {
         f"docs/{path.relative_to(docs)}": str(path.relative_to(docs))
         for path in sorted(docs.rglob("*"))
-        if path.suffix in (".md", ".svg", ".css")
+        if path.suffix in (".md", ".svg", ".png", ".css")
     }
     return inside | FROM_OUTSIDE
 

@@ -10,8 +10,18 @@ _ABOUT = """\
 What each framework can be told of a plan, by version, as data
 (`planner/frameworks/NAME-VERSION.toml`), which export and refusals read.
 [Export a plan](../guides/exporting.md) says how to use it. A key that begins with `+` is not in the
-framework's own files. Where a key has no default, it must be given.
+framework's own files; one that begins with `--` is an argument. Where a key has no default, it must
+be given.
 """
+
+
+_CHECKED = {
+    "verl": "Exports pass this version's own code on CPU: composition, checks, the engines of each "
+    "role and the pools (`make test-exports`).",
+    "slime": "slime has no package whose code exports could pass: every argument of theirs is held "
+    "to this table, by name and type, and to one another.",
+}
+"""How exports were held against a framework."""
 
 
 def page() -> str:
@@ -50,9 +60,8 @@ def _framework(name: str) -> Iterator[str]:
     for each in described.assumptions:
         yield f"- {each}"
     yield (
-        "\nExports pass this version's own code on CPU: composition, checks, the engines of each "
-        "role and the pools (`make test-exports`). No prediction was compared with a run yet; "
-        "`automap calibrate --format verl` reads its log, and says how far off the prices are.\n"
+        f"\n{_CHECKED[described.name]} No prediction was compared with a run yet; `automap "
+        f"calibrate --format {described.name}` reads its log, and says how far off prices are.\n"
     )
 
 

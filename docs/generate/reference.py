@@ -46,7 +46,7 @@ _DOCUMENTS = {
 _ABOUT_COMMANDS = """\
 ## What all commands share
 
-- `SPEC` may be `-` for standard input. All but `serve` and `worker` take `--json`.
+- `SPEC` may be `-` for standard input. All but `serve`, `worker` and most of `db` take `--json`.
 - `compare`, `pareto`, `what-if`, `explain`, `simulate`, `export` and `replan` take `--server URL`,
   too: a service does it and stores the plans, and `PLAN` is then the id or the record of a stored
   one.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from automap.executor.data.files import DataError
+from automap.executor.folders import opened
 
 
 def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
@@ -15,13 +16,14 @@ def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
     Raises:
         DataError: the folder is missing or holds no tokenizer.
     """
+    folder = opened(folder, field=field)
     if not folder.is_dir():
         raise DataError(f"{field}: there is no folder {folder}")
     # Takes seconds to import, and prompts of token ids need none of it.
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)  # nosec B615
     except Exception as error:  # transformers raises many kinds, from OSError to KeyError
         raise DataError(f"{field}: {folder} holds no tokenizer: {error}") from error
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automap.executor.errors import RunError
+from automap.executor.folders import opened
 
 CHUNK_BYTES = 16 * 2**20
 
@@ -51,6 +52,7 @@ def open_rows(path: Path, wanted: Mapping[str, str], *, field: str) -> RowFile:
     Raises:
         DataError: no such file, another ending, no rows, or a column is missing.
     """
+    path = opened(path, field=field)
     if not path.is_file():
         raise DataError(f"{field}: there is no file {path}")
     match path.suffix:

@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from automap.executor.folders import opened
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 FILE_BYTES = 5 * 10**9
@@ -24,7 +26,7 @@ class TensorFolder:
 
     def __init__(self, folder: Path) -> None:
         """FileNotFoundError unless there are safetensors with, if several, their index."""
-        self.folder = Path(folder)
+        self.folder = opened(Path(folder), field="models")
         self._open: dict[str, safe_open] = {}
         if (self.folder / INDEX).exists():
             index = json.loads((self.folder / INDEX).read_text())

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from automap.executor.reshard.local_groups import new_local_group
 
-SHARED_MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")  # nosec B108  # the system's own; each run has a folder in it
 _GROUPS = ("TP", "ETP", "DCP", "PCP", "PP", "DP", "EP")
 
 

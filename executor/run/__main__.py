@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from automap.executor.errors import RunCancelledError, RunError
+from automap.executor.folders import VARIABLE, NotAllowedError, folders_of, outside
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.run.ray_address import knock
 from automap.executor.settings import RunSettings
+from automap.executor.telemetry import traces
 from automap.executor.telemetry.events import Events
 from automap.planner import Plan
 from automap.planner.errors import PlanningError
@@ -57,10 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.until_stdin_closes:
         when_stdin_closes(cancel.set)
     events = Events()
+    traces.start("automap-run")
     try:
-        with _folder(given.output, events, cancel):
+        with (
+            traces.continued(os.environ.get("TRACEPARENT")),
+            traces.span("run"),
+            _folder(given.output, events, cancel),
+        ):
             return _run(given, events, cancel)
-    except RefusedError as error:
+    except (RefusedError, NotAllowedError) as error:
         return _report_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)
     except RunCancelledError:
         return _report_cancelled(events)
@@ -73,6 +80,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--plan", type=Path, required=True, help="a plan, JSON")
     parser.add_argument("--settings", type=Path, required=True, help="run settings, JSON")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument(
+        "--folders", type=Path, metavar="FILE", help="below which all must lie that settings name"
+    )
     parser.add_argument("--ray-address", metavar="ADDR", help="of a cluster; default: a local Ray")
     parser.add_argument(
         "--until-stdin-closes", action="store_true", help="cancel when the standard input ends"
@@ -83,6 +93,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(given: argparse.Namespace, events: Events, cancel: threading.Event) -> int:
     plan = _read(given.plan, Plan, "--plan")
     settings = _read(given.settings, RunSettings, "--settings")
+    _keep_to_folders(given.folders, settings)
     events.send("state", state="starting Ray")
     refuse_unfit(plan, settings)
     from automap.executor.run.attempts import Run  # Ray and torch take seconds to import
@@ -98,6 +109,21 @@ def _run(given: argparse.Namespace, events: Events, cancel: threading.Event) -> 
             environment=_environment(plan),
         )
         return _outcome(run, events)
+
+
+def _keep_to_folders(file: Path | None, settings: RunSettings) -> None:
+    """Refuse settings that name what lies elsewhere, before any of it is opened."""
+    os.environ.pop(VARIABLE, None)
+    if file is None:
+        return
+    try:
+        folders = folders_of(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RefusedError(f"--folders: cannot read {file}: {error.strerror or error}") from error
+    refused = [f"{each.field}: {each.value} {each.message}" for each in outside(settings, folders)]
+    if refused:
+        raise RefusedError("; ".join(refused))
+    os.environ[VARIABLE] = folders.as_json()
 
 
 def _cancel_on_signals(cancel: threading.Event) -> None:
@@ -183,7 +209,8 @@ def _environment(plan: Plan) -> dict[str, str]:
 
     on_cpu = _num_cores(plan) > 0
     threads = {"OMP_NUM_THREADS": "1"} if on_cpu else {}
-    return {**SETTINGS, **(CPU_SETTINGS if on_cpu else {}), **threads}
+    folders = {name: value for name, value in os.environ.items() if name == VARIABLE}
+    return {**SETTINGS, **(CPU_SETTINGS if on_cpu else {}), **threads, **folders}
 
 
 def _num_cores(plan: Plan) -> int:

@@ -16,6 +16,7 @@ from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedIteration
 from automap.executor.runtime.planned import device_numbers
 from automap.executor.settings import RunSettings
+from automap.executor.telemetry.call_spans import trace_iteration
 from automap.executor.telemetry.events import Events
 from automap.executor.telemetry.run_report import RunReport, RunState
 from automap.executor.workers.model_setup import smallest_vocabulary
@@ -168,6 +169,7 @@ class Run:
         with self._writing():
             metrics = self._recording.add(iteration, records)
             self._events.check()
+        trace_iteration(records)
         self._events.send("metrics", iteration=number, metrics=metrics)
         self._events.send(
             "iteration",

@@ -203,7 +203,7 @@ def _await_others(
         _check_totals(shares)  # a node may have left since
         if len(shares) > 1:
             reservation.release()
-            pause = time.monotonic() + random.uniform(0, _HOLD_SECONDS)  # not both at once again
+            pause = time.monotonic() + random.uniform(0, _HOLD_SECONDS)  # not both at once again  # nosec B311
             while time.monotonic() < pause:
                 check()
                 time.sleep(_WAIT_SECONDS)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from automap.executor.errors import RunError
+from automap.executor.folders import opened_code
 from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.planner import Plan
@@ -49,7 +50,7 @@ def program_of(plan: Plan, settings: RunSettings) -> Program:
             "program: the plan is of an explicit dataflow; say which program runs it, as "
             "module:NAME or file.py:NAME"
         )
-    program = load_program(settings.program, field="program")
+    program = load_program(opened_code(settings.program, field="program"), field="program")
     check_program(program, plan.spec)
     return program
 

@@ -71,7 +71,7 @@ def write_prompts(
     for name, value in {"num_prompts": num_prompts, "num_symbols": num_symbols}.items():
         if value < 1:
             raise ValueError(f"{name}={value}: give at least 1")
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # nosec B311  # a task that is to be the same each time
     symbols = range(FIRST_SYMBOL, FIRST_SYMBOL + num_symbols)
 
     def prompt() -> list[int]:

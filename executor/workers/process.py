@@ -5,6 +5,7 @@ role and method. What a method raises comes back as data, and so does what moved
 """
 
 import contextlib
+import errno
 import os
 import pickle
 import socket
@@ -241,7 +242,9 @@ def _is_plain(value: object) -> bool:
 
 def unpacked(value: T | bytes) -> T:
     """An order, or a reply, that was perhaps sent as bytes."""
-    return pickle.loads(value) if isinstance(value, bytes) else value  # type: ignore[no-any-return]
+    if isinstance(value, bytes):
+        return pickle.loads(value)  # type: ignore[no-any-return]  # nosec B301  # Ray's, of this run
+    return value
 
 
 ProcessActor: Any = ray.remote(  # type: ignore[call-overload]
@@ -297,18 +300,26 @@ def environment_of(values: Mapping[str, str]) -> dict[str, object]:
 def store_at(host: str) -> dist.TCPStore:
     """A torch store on a free port of this one address: torch by itself listens on all of them.
 
-    It asks nobody for credentials. The address of a Ray of this machine alone is loopback.
+    It asks nobody for credentials. The address of a Ray of this machine alone is loopback. One that
+    the machine itself does not have, because a translation of addresses (NAT) makes it this one's,
+    cannot be listened on: there, and only there, it is all of them.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    own, anywhere = "127.0.0.1", ""
+    if family == socket.AF_INET6:
+        own, anywhere = ("::1", "::")
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.bind((host, 0))
-        port = listener.getsockname()[1]
-    except OSError:
-        listener.close()
-        raise
+        own = host
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            listener.close()
+            raise
+        listener.bind((anywhere, 0))
+    port = listener.getsockname()[1]
     return dist.TCPStore(
-        host,
+        own,
         port,
         is_master=True,
         wait_for_workers=False,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
+from automap.executor.folders import NotAllowedError, opened_code
 from automap.planner.dataflow import load_module
 
 Arguments = Mapping[str, Sequence[object]]
@@ -93,7 +94,7 @@ class ScoringProcesses:
     def _answer(self, process: "subprocess.Popen[bytes]", did: str) -> Answer:
         assert process.stdout is not None
         try:
-            scores, error = pickle.load(process.stdout)
+            scores, error = pickle.load(process.stdout)  # nosec B301  # of our child
         except (EOFError, OSError, pickle.UnpicklingError) as gone:
             code = process.wait()
             raise RewardFunctionError(
@@ -138,6 +139,10 @@ def load_function(path: str) -> Callable[..., Sequence[float]]:
     if not colon or not place or not name:
         raise RewardFunctionError(f"{path!r} must be module:function or file.py:function")
     try:
+        place = opened_code(path, field="functions").rpartition(":")[0]
+    except NotAllowedError as error:
+        raise RewardFunctionError(str(error)) from error
+    try:
         module = load_module(place)
     except Exception as error:
         raise RewardFunctionError(
@@ -175,7 +180,7 @@ def _receive(stream: IO[bytes], parts: "queue.Queue[tuple[Arguments, int]]") -> 
     """Parts as they come; at their end so does the process, whatever the function is doing."""
     try:
         while True:
-            parts.put(pickle.load(stream))
+            parts.put(pickle.load(stream))  # nosec B301  # of our parent
     except (EOFError, OSError):
         os._exit(0)
 

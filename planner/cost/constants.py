@@ -103,6 +103,12 @@ SYNC_BUCKET_BYTES = 2_147_483_648
 """Weights travel in buckets of 2 GiB (verl: update_weights_bucket_megabytes 2048)."""
 BUCKET_LATENCY_SECONDS = 5e-3
 """Host work per bucket: collect tensors, launch, rendezvous. Chosen: an order of magnitude."""
+TENSOR_REFIT_SECONDS = 0.3e-3
+"""Host work per tensor of a model that weights cross on their way to an engine: the trainer gathers
+it, names it as checkpoints do, and the engine looks it up and copies it in. Chosen: three to four
+kernels called from Python (EXPERT_OPERAND_HOST_SECONDS is fitted for as many, 85 us), a collective
+that starts (50 to 100 us), and a search among the names of a layer's experts. A dense model has
+hundreds of tensors, a mixture tens of thousands."""
 HOST_LINK_EFFICIENCY = 0.8
 """Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16). Chosen."""
 

@@ -38,6 +38,14 @@ class EngineProfile:
     together stay together. False: prompts join the running decode steps."""
     fp8_cache_generations: tuple[str, ...]
     """GPU generations on which a checkpoint in fp8 also keeps its cache in fp8 by default."""
+    captured: bool = True
+    """Decode steps are replayed from CUDA graphs; otherwise their kernels are launched one by one,
+    as a prefill's are."""
+    max_sequences: int | None = None
+    """Most sequences that a replica runs at once (vLLM's max_num_seqs); None: all that its cache
+    holds."""
+    max_sequences_per_gpu: int | None = None
+    """What each GPU of a replica takes, where the caller hands over batches of so many."""
     call_seconds: float = 0.0
     """Host work per generate call; 0 unless a profile has measured it."""
     request_seconds: float = 0.0

@@ -5,6 +5,7 @@ A rank must receive its generation shard minus what it already holds of it.
 
 import numpy as np
 
+from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, weight_bytes
 from automap.planner.cost import constants, memory
@@ -104,7 +105,9 @@ def reshard(
     stored = memory.weight_bytes(model, layouts, precision=workload.precision)
     seconds = seconds + reload_seconds(np.where(away, stored, 0), pool)
     host = profile.host_work(stack_of(workload).host_work)
-    if host.engine.weights:
+    if not host.engine.weights:
+        seconds = seconds + refit_seconds(model)
+    else:
         layers = ceil_div(model.architecture.num_layers, pipeline_parallel_size)
         copied = profile.memory_bound(2.0 * (over_stages + inside + kept)).seconds
         seconds = seconds + host.weights_seconds(layers) + copied
@@ -233,6 +236,32 @@ def _bucket_latency(num_bytes: FloatArray | IntArray) -> FloatArray:
     return buckets * constants.BUCKET_LATENCY_SECONDS
 
 
+def refit_seconds(model: Model) -> float:
+    """Host seconds in which an engine takes on the tensors of a model, whatever their size.
+
+    With LoRA these are the two of each adapter; experts have none.
+    """
+    every, matrices = refit_tensors(model.architecture)
+    count = every if model.lora_rank is None else 2 * matrices
+    return count * constants.TENSOR_REFIT_SECONDS
+
+
+def refit_tensors(architecture: ModelArchitecture) -> tuple[int, int]:
+    """(all tensors, matrices outside routed experts) of a model as its checkpoint names them.
+
+    Four matrices stand for a mixer of any kind, and two norms for a layer's; biases are left out.
+    """
+    per_mlp = 3 if architecture.gated_mlp else 2
+    shared = per_mlp if architecture.shared_expert_intermediate_size else 0
+    dense, mixtures = architecture.num_dense_mlp_layers, architecture.num_moe_layers
+    mixers = sum(count for sizes, count in layers_by_mixer(architecture) if sizes.mixer != "none")
+    matrices = 4 * mixers + dense * per_mlp + mixtures * (1 + shared)
+    experts = mixtures * architecture.num_experts * per_mlp
+    norms = 2 * architecture.num_layers
+    ends = 3  # embedding, last norm, head
+    return matrices + experts + norms + ends, matrices
+
+
 def sync_bytes(model: Model, workload: WorkloadSpec) -> tuple[int, int]:
     """(bytes outside routed experts, bytes of experts) that a weight sync moves.
 
@@ -262,7 +291,7 @@ def sync_send_seconds(
     seconds = _link_seconds(pool, profile, each, num_bytes, multi_node=multi_node)
     stored = memory.weight_bytes(model, layouts, precision=workload.precision)
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
-    return seconds + reload_seconds(np.where(away, stored, 0), pool)
+    return seconds + reload_seconds(np.where(away, stored, 0), pool) + refit_seconds(model)
 
 
 def sync_receive_seconds(
@@ -279,7 +308,7 @@ def sync_receive_seconds(
     """
     each = received_bytes(model, workload, layouts)
     total = sum(sync_bytes(model, workload))
-    return _link_seconds(pool, profile, each, total, multi_node=multi_node)
+    return _link_seconds(pool, profile, each, total, multi_node=multi_node) + refit_seconds(model)
 
 
 def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:

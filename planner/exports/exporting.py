@@ -6,25 +6,16 @@ from dataclasses import replace
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.verl.refusals import refusals
-from automap.planner.exports.verl.settings import launch_of
-from automap.planner.exports.verl.subject import subject_of
-from automap.planner.frameworks.description import Framework, framework
-from automap.planner.job.job import Job
+from automap.planner.exports.refusals import refusals
+from automap.planner.exports.slime.settings import launch_of as slime_launch
+from automap.planner.exports.subject import Subject, subject_of
+from automap.planner.exports.verl.settings import launch_of as verl_launch
+from automap.planner.frameworks.description import framework
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 
-
-def _verl(job: Job, plan: Plan, described: Framework) -> Launch:
-    subject = subject_of(job, plan, described)
-    reasons = refusals(subject)
-    if reasons:
-        raise NotExportableError(described.target, reasons)
-    return launch_of(subject)
-
-
-EXPORTERS: Mapping[str, Callable[[Job, Plan, Framework], Launch]] = {"verl": _verl}
-"""Name of a framework → what says a plan in its words, or raises NotExportableError."""
+EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {"verl": verl_launch, "slime": slime_launch}
+"""Name of a framework → what says in its words a plan that none of its limits refuses."""
 
 
 def export(plan: Plan, target: str) -> Launch:
@@ -37,7 +28,11 @@ def export(plan: Plan, target: str) -> Launch:
     """
     described = framework(target)
     need_sound(plan)
-    return EXPORTERS[described.name](resolve(plan.spec), plan, described)
+    subject = subject_of(resolve(plan.spec), plan, described)
+    reasons = refusals(subject)
+    if reasons:
+        raise NotExportableError(described.target, reasons)
+    return EXPORTERS[described.name](subject)
 
 
 def settings_of(
@@ -50,5 +45,6 @@ def settings_of(
         target: The framework, `name@version`.
         token_budgets: Roles whose micro-batches are to be numbers of tokens.
     """
-    subject = subject_of(resolve(plan.spec), plan, framework(target))
-    return launch_of(replace(subject, token_budgets=token_budgets)).settings
+    described = framework(target)
+    subject = subject_of(resolve(plan.spec), plan, described)
+    return EXPORTERS[described.name](replace(subject, token_budgets=token_budgets)).settings

@@ -12,6 +12,8 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
+TYPES = ("flag", "whole", "number", "word", "text")
+"""What values are; a flag is written without one where it is true, and else not at all."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
 
@@ -35,6 +37,18 @@ class Setting:
     """Role → what it does where the key is left out, for roles that `default` says in words."""
     follows: dict[str, str] = field(default_factory=dict)
     """Role → key whose value the role's own takes where it is left out."""
+    type: str = ""
+    """One of TYPES; empty: values are written as they are."""
+    group: str = ""
+    """Group of the launch's settings that it is written in, where these are in groups."""
+
+    def key(self, role: str = JOB) -> str:
+        """The key for a role; one of the whole job holds for every role."""
+        return self.keys[role] if role in self.keys else self.keys[JOB]
+
+    def is_of(self, role: str) -> bool:
+        """Whether it says something of a role."""
+        return role in self.keys or JOB in self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,27 @@ class Framework:
     """Versions that it is released with, in words."""
     settings: tuple[Setting, ...]
     limits: tuple[Limit, ...]
+    algorithms: dict[str, str] = field(default_factory=dict)
+    """Algorithm that it has → what it calls the estimate of advantages."""
+    rollout_engines: tuple[str, ...] = ("vllm", "sglang")
+    """Software that generates, of which it is told the bytes of the cache or their share."""
+    engines: tuple[str, ...] = ENGINES
+    """Kinds of training engines that it has."""
+    shardings: tuple[str, ...] = ("none", "optimizer")
+    """Ways in which its Megatron keeps a model that trains on several replicas."""
+    precisions: tuple[str, ...] = ("bf16", "fp16")
+    """Precisions in which it trains."""
+    rollout_precisions: tuple[str, ...] = ("fp8",)
+    """Precisions beside training's in which it generates."""
+    swaps_weights_for: tuple[str, ...] = ()
+    """What it scores by other weights put in the place of the actor's, which wait on the host:
+    `old_log_probs` (apart, for further mini-batches) or `reference`."""
+    engine_names: dict[str, str] = field(default_factory=dict)
+    """What it calls a kind of training engine → what copies call it."""
+    engine_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Kind of training engine → what keys of it alone have in their names."""
+    even_over_gpus: tuple[str, ...] = ()
+    """Kinds of training engines for which the GPUs of a role divide the sequences of a batch."""
     without_effect: dict[str, str] = field(default_factory=dict)
     """Key that is accepted and ignored → what is read in its place."""
     renamed: dict[str, str] = field(default_factory=dict)
@@ -91,11 +126,18 @@ class Framework:
         found = [
             each
             for each in self.settings
-            if each.decision == decision and role in each.keys and each.engine in (None, engine)
+            if each.decision == decision and each.is_of(role) and each.engine in (None, engine)
         ]
         if len(found) != 1:
             raise KeyError(f"{self.target}: {len(found)} settings of {decision} for {role}")
         return found[0]
+
+    def knows(self, decision: str, *, role: str = JOB, engine: str | None = None) -> bool:
+        """Whether it can be told a decision about a role at all."""
+        return any(
+            each.decision == decision and each.is_of(role) and each.engine in (None, engine)
+            for each in self.settings
+        )
 
     def limit(self, name: str) -> Limit:
         """The limit of that name.
@@ -142,6 +184,8 @@ def _read(target: str) -> Framework:
     document: dict[str, Any] = tomllib.loads(_documents()[target].read_text(encoding="utf-8"))
     settings = tuple(Setting(**each) for each in document.pop("settings"))
     limits = tuple(Limit(**each) for each in document.pop("limits"))
-    for name in ("assumptions", "other_keys"):
-        document[name] = tuple(document.get(name, ()))
+    for name in [name for name, found in document.items() if isinstance(found, list)]:
+        document[name] = tuple(document[name])
+    marks = document.get("engine_keys", {})
+    document["engine_keys"] = {name: tuple(found) for name, found in marks.items()}
     return Framework(**document, settings=settings, limits=limits)

@@ -8,7 +8,10 @@ from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.frameworks.description import Framework, framework
+from automap.planner.frameworks.description import Framework, framework, framework_names
+from automap.planner.imports.commands import Dialect, started, starts_in
+from automap.planner.imports.hazards import hazards_of
+from automap.planner.imports.hazards import token_budgets as budgets_of
 from automap.planner.imports.launch import (
     Answers,
     Imported,
@@ -16,18 +19,21 @@ from automap.planner.imports.launch import (
     LineChange,
     Rewritten,
 )
-from automap.planner.imports.verl.hazards import hazards_of
-from automap.planner.imports.verl.hazards import token_budgets as budgets_of
+from automap.planner.imports.rewriting import lines_to, obsolete
+from automap.planner.imports.slime.reading import DIALECT as SLIME
+from automap.planner.imports.slime.reading import read as read_slime
+from automap.planner.imports.verl.reading import DIALECT as VERL
 from automap.planner.imports.verl.reading import read as read_verl
-from automap.planner.imports.verl.reading import started
-from automap.planner.imports.verl.rewriting import lines_to, obsolete
-from automap.planner.imports.verl.writing import rewritten
+from automap.planner.imports.writing import rewritten
 from automap.planner.plan.types import Plan
 
 IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imported]] = {
-    "verl": read_verl
+    "verl": read_verl,
+    "slime": read_slime,
 }
 """Name of a framework → what reads its launches."""
+DIALECTS: Mapping[str, Dialect] = {"verl": VERL, "slime": SLIME}
+"""Name of a framework → how scripts start it."""
 
 
 def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) -> Imported:
@@ -40,6 +46,9 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
     described = framework(target)
     try:
         return IMPORTERS[described.name](files, answers, described)
+    except NotImportableError:
+        _need_own(files, answers, described)
+        raise
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
         remedy = "change the launch, or give another value with --set KEY=…"
@@ -50,6 +59,23 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
             raise
         summary = f"{error.field}: {error.message}"
         raise NotImportableError(target, [Reason(summary=summary, remedy=error.remedy)]) from None
+
+
+def _need_own(files: Sequence[LaunchFile], answers: Answers, described: Framework) -> None:
+    """Refuse a launch that starts another framework, and not this one.
+
+    Raises:
+        NotImportableError: names the framework, and the command that takes it.
+    """
+    if starts_in(files, answers, DIALECTS[described.name]):
+        return
+    for name in framework_names():
+        other = framework(name)
+        found = starts_in(files, answers, DIALECTS[other.name])
+        if other.name != described.name and found:
+            summary = f"{found}, which is {other.name}, not {described.name}"
+            reason = Reason(summary=summary, remedy=f"import it as {other.target}")
+            raise NotImportableError(described.target, [reason])
 
 
 def hazards(imported: Imported, plan: Plan) -> list[Reason]:
@@ -106,7 +132,8 @@ def rewrite(
         remedy = f"change by hand: {' '.join(f'{key}={value}' for key, value in new.items())}"
         told += ": what comes after the command's words sets some of them anew"
         raise NotImportableError(target, [Reason(summary=told, remedy=remedy)])
-    before, after = started(files, answers), started(others, answers)
+    dialect = DIALECTS[described.name]
+    before, after = (started(each, answers, dialect) for each in (files, others))
     if len(before) != len(after) or sum(map(ne, before, after)) > 1:
         told += ": these words are of other commands as well, which would change with it"
         settings = " ".join(f"{key}={value}" for key, value in new.items())

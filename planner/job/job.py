@@ -70,6 +70,7 @@ class Job:
             num_nodes=sum(each.num_nodes for each in self.pools),
             workload=self.spec.workload,
             trains=trains,
+            alternates=sum(model.trainable for model in self.models.values()) > 1,
         )
 
     def rollout_spans_nodes(self, role: str, pool: Pool) -> bool:

@@ -77,6 +77,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
     for copy in placement.copies:
         yield from _copy_refusals(job, copy, target)
     yield from _call_refusals(job, placement, target)
+    yield from _shared_refusals(placement, target)
 
 
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
@@ -113,12 +114,27 @@ def _call_refusals(job: Job, placement: Placement, target: Target) -> Iterator[s
             engine_row = GenerationLayouts.of(_row(call.parallelism, "none"))
             rules = target.engine_rules(engine_row, pool=_pool_of(job, copy))
             yield from _broken(f"call {call.id}", target.name, rules)
+            if target.offloads_to_generate and copy.kind == "home" and copy.offload != "weights":
+                yield f"call {call.id}: {target.name} generates while {copy.id} is on the host"
         if call.kind != "train" or copy is None:
             continue
         name = engine_name(job, copy, target)
         engine = next((each for each in target.training if each.name == name), None)
         if engine is not None and (call.recompute or "none") not in engine.recomputes:
             yield f"call {call.id}: {name} has no recompute {call.recompute}"
+
+
+def _shared_refusals(placement: Placement, target: Target) -> Iterator[str]:
+    """Calls of a kind that a target has one setting for, and that differ."""
+    first: dict[str, CallPlacement] = {}
+    for call in placement.calls if target.shared_settings else ():
+        if call.kind == "generate" or not call.micro_batch_size:
+            continue
+        one = first.setdefault(call.kind, call)
+        for field in ("micro_batch_size", "recompute"):
+            if getattr(one, field) != getattr(call, field):
+                values = f"{getattr(one, field)} and {getattr(call, field)}"
+                yield f"calls {one.id} and {call.id}: {target.name} has one {field}, not {values}"
 
 
 def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:

@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import CallPlan, Plan
 from automap.planner.runs.calibration import Observed
 
-FormatName = Literal["verl", "openrlhf", "nemo-rl"]
+FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
 """Metrics by number of the step, in the order of the log."""
@@ -90,6 +90,17 @@ FORMATS: dict[FormatName, Format] = {
             Span("timing/train/policy_training", "train"),
         ),
         response_tokens=("train/mean_gen_tokens_per_sample",),
+    ),
+    "slime": Format(
+        "perf/step_time",
+        (
+            # Where rollouts are ahead it is what the trainer waits for them, not all they take.
+            Span("perf/train_wait_time", "generate", "actor"),
+            Span("perf/log_probs_time", "forward", "actor"),
+            Span("perf/ref_log_probs_time", "forward", "reference"),
+            Span("perf/actor_train_time", "train", "actor"),
+        ),
+        response_tokens=("rollout/response_lengths", "rollout/response_len/mean"),
     ),
 }
 

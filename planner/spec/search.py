@@ -27,7 +27,7 @@ StrategyName = Literal[
 """The published ways to place a job; automap.planner.search.strategies has them."""
 
 
-TargetName = Literal["automap", "verl@0.9.1", "any"]
+TargetName = Literal["automap", "verl@0.9.1", "slime@0.3.1", "any"]
 """What can run a plan; automap.planner.targets has their capabilities."""
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
@@ -135,8 +135,8 @@ class SearchSpec(SpecModel):
     target: TargetName | None = Field(
         default=None,
         description="What is to run the plan, and so which layouts and settings are searched: "
-        "automap (its own executor), a framework of one version (verl@0.9.1), or any (all that "
-        "can be priced, for research). Default: "
+        "automap (its own executor), a framework of one version (verl@0.9.1, slime@0.3.1), or any "
+        "(all that can be priced, for research). Default: "
         "automap, and any where automap cannot run the job or a strategy is asked for, which the "
         "plan states",
     )

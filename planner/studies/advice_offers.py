@@ -33,15 +33,17 @@ GROUPS = (
     Group(
         "engine sizes",
         (
+            "engine_gpus",
             "engine_tensor_parallel_size",
             "engine_data_parallel_size",
+            "engine_attention_replicas",
             "engine_expert_parallel_size",
         ),
         ROUNDING,
     ),
     Group(
         "cache and concurrent sequences",
-        ("cache_bytes", "memory_share", "concurrent_sequences", "engine_sleeps"),
+        ("cache_bytes", "memory_share", "concurrent_sequences", "sent_sequences", "engine_sleeps"),
     ),
     Group(
         "training layout and micro-batches",
@@ -49,6 +51,8 @@ GROUPS = (
             "tensor_parallel_size",
             "pipeline_parallel_size",
             "virtual_pipeline_parallel_size",
+            "virtual_stage_layers",
+            "sequence_parallel",
             "first_stage_layers",
             "last_stage_layers",
             "context_parallel_size",
@@ -160,18 +164,23 @@ def _learning(imported: Imported, described: Framework) -> Iterator[Sequence[Lau
     workload, staleness = imported.spec.workload, imported.spec.search.staleness
     apart = any(copy.kind == "shadow" for copy in imported.placement.copies)
     roles = [role for role in ("actor", "critic") if role in imported.spec.models]
-    prompts = str(workload.prompts_per_iteration)
-    mini = [_setting(described, "mini_batch", role, prompts) for role in roles]
-    yield [*mini, *([_setting(described, "syncs", JOB, "1")] if apart else [])]
-    yield [_setting(described, "epochs", role, "1") for role in roles]
+    sequences = described.setting("mini_batch", role="actor").unit == "sequences"
+    whole = workload.num_sequences if sequences else workload.prompts_per_iteration
+    mini = [each for role in roles for each in _setting(described, "mini_batch", role, str(whole))]
+    yield [*mini, *(_setting(described, "syncs", JOB, "1") if apart else [])]
+    yield [each for role in roles for each in _setting(described, "epochs", role, "1")]
     older = {"staleness": staleness + 1, "version_span": staleness + 2}
-    yield [_setting(described, name, JOB, str(n)) for name, n in older.items()] if apart else []
-    yield [_setting(described, "rollout_precision", "rollout", "fp8")]
+    later = [each for name, n in older.items() for each in _setting(described, name, JOB, str(n))]
+    yield later if apart else []
+    yield _setting(described, "rollout_precision", "rollout", "fp8")
 
 
-def _setting(described: Framework, decision: str, role: str, value: str) -> LaunchSetting:
-    key = described.setting(decision, role=role).keys[role]
-    return LaunchSetting(key=key, value=value, because="")
+def _setting(described: Framework, decision: str, role: str, value: str) -> list[LaunchSetting]:
+    """The setting of a decision; none where the framework cannot be told it."""
+    if not described.knows(decision, role=role):
+        return []
+    key = described.setting(decision, role=role).key(role)
+    return [LaunchSetting(key=key, value=value, because="")]
 
 
 def _offer(
@@ -199,7 +208,7 @@ def decisions_of(described: Framework) -> dict[str, tuple[str, str]]:
 
 def _sayable_by_budget(role: str, plan: Plan, decided: Mapping[str, tuple[str, str]]) -> bool:
     """Whether budgets can say the micro-batches of a role: a critic has one for all calls."""
-    if ("train_tokens", role) in decided.values():
+    if not {("train_tokens", role), ("train_tokens", JOB)}.isdisjoint(decided.values()):
         return True
     sizes = {call.micro_batch_size for call in plan.calls if call.role == role}
     return len(sizes - {None}) <= 1

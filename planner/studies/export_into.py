@@ -45,6 +45,12 @@ OF_THE_RUN = frozenset(
         "critic_warmup",
         "passes_over_prompts",
         "longer_prompts",
+        "start_weights",
+        "save",
+        "prompt_field",
+        "label_field",
+        "chat_template",
+        "turns_function",
     }
 )
 """Decisions that an export needs a value for, and that a launch has its own of."""

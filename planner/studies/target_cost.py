@@ -15,7 +15,7 @@ from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, TargetName
 from automap.planner.targets.limits import limits
-from automap.planner.targets.tables import ANY, TARGETS
+from automap.planner.targets.tables import ANY, TARGETS, inside
 
 
 class LimitCost(ResultModel):
@@ -107,8 +107,9 @@ def target_cost(
 
 
 def _for_target(spec: JobSpec, target: TargetName) -> JobSpec:
-    search = {"target": target, "strategy": None, "simplicity_tolerance": 0.0}
-    return spec.model_copy(update={"search": spec.search.model_copy(update=search)})
+    asked = inside(spec, target)
+    search = asked.search.model_copy(update={"simplicity_tolerance": 0.0})
+    return asked.model_copy(update={"search": search})
 
 
 def _value(job: Job) -> float | None:

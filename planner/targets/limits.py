@@ -25,6 +25,11 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "tensor_in_node": lambda _: "tensor groups inside a node",
     "whole_nodes": lambda _: "ranges of whole nodes where the cluster has several",
     "even_batches": lambda _: "data ranks and micro-batches that divide the sequences",
+    "shared_settings": lambda _: (
+        "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
+    ),
+    "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",
+    "offloads_to_train": lambda _: "of several models that train all but one on the host",
     "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",
 }
 _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
@@ -78,6 +83,11 @@ def limits(target: Target) -> Iterator[tuple[str, Target]]:
         rollout = _without(target.rollout, field)
         if rollout is not None:
             yield f"rollout: {said(target.rollout)}", replace(target, rollout=rollout)
+
+
+def limits_in_words(target: Target) -> list[str]:
+    """What of placements a target cannot do."""
+    return [words for words, _ in limits(target)]
 
 
 def _without(table: Any, field: str) -> Any:

@@ -9,6 +9,7 @@ from automap.planner.catalogue import gpu_type
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.layout import (
+    OFFLOADS,
     BoolArray,
     GenerationLayouts,
     IntArray,
@@ -72,6 +73,19 @@ class Target:
     """Models that an engine for inference serves beside the others."""
     one_epoch_apart: bool = False
     """With rollouts on GPUs of their own a batch is trained on once."""
+    one_epoch: bool = False
+    """A batch is trained on once."""
+    max_staleness: int | None = None
+    """The largest `search.staleness`; None: any."""
+    packed_only: bool = False
+    """Sequences are packed, never padded."""
+    shared_settings: bool = False
+    """All calls that train have one micro-batch and recomputation, all that score one
+    micro-batch."""
+    offloads_to_generate: bool = False
+    """What trains is on the host while the same GPUs generate."""
+    offloads_to_train: bool = False
+    """Where several models train, each is on the host while another one works."""
     overlaps_only_stale: bool = False
     """Iterations overlap only with `search.staleness`."""
     packed_context: bool = False
@@ -156,6 +170,13 @@ class Target:
         if self.one_epoch_apart and search.staleness and workload.epochs > 1:
             why = f"it is {workload.epochs}, and with staleness a batch is trained on once"
             return "workload.epochs", why
+        most = self.max_staleness
+        if most is not None and search.staleness > most:
+            return "search.staleness", f"it is {search.staleness}, at most {most} is known"
+        if self.one_epoch and workload.epochs > 1:
+            return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
+        if self.packed_only and not workload.packed_sequences:
+            return "workload.packed_sequences", "it is false"
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:
             return "search.iteration_barrier", "it is false, and staleness is 0"
         prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
@@ -171,6 +192,7 @@ class Target:
         num_nodes: int,
         workload: WorkloadSpec,
         trains: bool,
+        alternates: bool = False,
     ) -> Iterator[Rule]:
         """Rules on the range of a copy, and on its ranks' shares of a batch.
 
@@ -180,6 +202,7 @@ class Target:
             num_nodes: Nodes of the whole cluster.
             workload: What it trains on or scores.
             trains: False for models that only score, and for shadows.
+            alternates: Whether the job has several models that train.
         """
         each = pool.gpus_per_node
         if self.tensor_in_node:
@@ -190,6 +213,9 @@ class Target:
             batch = workload.sequences_per_update
             words = f"data ranks divide the {batch} sequences of an update"
             yield words, batch % layouts.data_parallel_size == 0
+        if self.offloads_to_train and trains and alternates:
+            words = "offload is weights where several models train"
+            yield words, layouts.offload == OFFLOADS.index("weights")
         if self.packed_context and not workload.packed_sequences:
             words = "context_parallel_size is 1 without packed_sequences"
             yield words, layouts.context_parallel_size == 1
@@ -218,6 +244,8 @@ class Target:
             engine.refuses_model(architecture, lora=lora, precision=precision)
             for engine in self.engines(stack, role)
         ]
+        if not refusals:
+            return "a model beside those that it trains"
         return None if None in refusals else refusals[0]
 
     def engines(

@@ -16,6 +16,7 @@ from automap.planner.layout import RECOMPUTES, GenerationLayouts, IntArray, Layo
 from automap.planner.spec import JobSpec, TrainingStack
 from automap.planner.validation.generation import Server, cache_room
 from automap.planner.validation.predictions import CannotPredictError
+from automap.planner.validation.rl_systems import RlSystem
 from automap.planner.validation.subjects import column
 
 STATE = ("weights", "gradients", "optimizer")
@@ -102,6 +103,8 @@ class Run:
     recompute: str
     packed: int
     """Sequences that fill a micro-batch."""
+    padded_tokens: int
+    """Tokens of the batch, every sequence padded to the longest."""
 
     def _micro_batch_size(self, call: Call) -> IntArray:
         """Sequences of a micro-batch: as many as fill it, or all that a rank has."""
@@ -116,6 +119,15 @@ class Run:
 
     def _calls(self, kind: str) -> list[Call]:
         return [call for call in self.job.dataflow.calls if call.kind == kind and call.model]
+
+    @property
+    def num_calls(self) -> int:
+        """Calls of models in an iteration, each of which is handed the batch."""
+        return sum(call.model is not None for call in self.job.dataflow.calls)
+
+    def handover_seconds(self, system: RlSystem, *, calls: int) -> float:
+        """Seconds in which the framework's driver hands the batch to so many calls."""
+        return calls * system.handover_seconds_per_token * self.padded_tokens
 
     def generation_seconds(self, *, from_home: bool) -> float:
         """Seconds to generate the iteration's responses; with `from_home` the reshard as well."""

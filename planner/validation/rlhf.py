@@ -57,6 +57,7 @@ class Subject:
             engine=self.engine,
             recompute=self.recompute,
             packed=sizes.packed,
+            padded_tokens=sizes.padded_tokens,
         )
 
 
@@ -102,6 +103,7 @@ def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
     parts |= run.log_prob_seconds()
     parts["actor.train_seconds"] = run.training_seconds()
     parts["state_seconds"] = run.state_seconds(subject.system.host_copy_bytes_per_second)
+    parts["handover_seconds"] = run.handover_seconds(subject.system, calls=run.num_calls)
     parts["around_seconds"] = subject.system.iteration_seconds
     return Estimate(sum(parts.values()), parts)
 
@@ -120,6 +122,8 @@ def _apart(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> Estimate
     learning = run.log_prob_seconds() | {"actor.train_seconds": run.training_seconds()}
     around = {
         "weight_sync_seconds": run.weight_sync_seconds(),
+        # Responses come one by one; what learns takes them as a batch.
+        "handover_seconds": run.handover_seconds(subject.system, calls=run.num_calls - 1),
         "around_seconds": subject.system.iteration_seconds,
     }
     parts = {"actor.generate_seconds": generation, **learning, **around}
@@ -146,7 +150,7 @@ def _shares(row: RlhfRow, assumptions: Assumptions) -> dict[str, Estimate | Cann
     def run_with(mean: float) -> Run:
         return subject.run(replace(sizes, response_tokens=mean), assumptions)
 
-    handover = system.handover_seconds_per_token * sizes.padded_tokens
+    handover = subject.run(sizes, assumptions).handover_seconds(system, calls=1)
     mean = _mean_response(
         lambda tokens: run_with(tokens).training_seconds() + handover,
         row.training_seconds,

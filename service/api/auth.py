@@ -1,32 +1,164 @@
-"""API keys: off unless configured; then /v1 wants one as a bearer token."""
+"""Who sends a request, by its key: an owner, with scopes and limits.
+
+Keys are asked for where the environment names some, or the database has ever had one: a key that
+was revoked, or has expired, does not open the service again.
+"""
 
 import hashlib
 import hmac
+import logging
+import time
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
+from starlette.concurrency import run_in_threadpool
 
-from automap.service.api.refusals import UnauthorizedError
+from automap.service.api.key_limits import KeyLimits
+from automap.service.api.refusals import MissingScopeError, UnauthorizedError
+from automap.service.api.scopes import scope_of
+from automap.service.schemas.access import ApiKeyRecord
 from automap.service.settings import Settings
+from automap.service.storage import api_keys
+from automap.service.storage.database import Database
+from automap.service.storage.tables import JobRow, PlanRow
+from automap.service.use_cases.service_parts import Caller
 
-_bearer = HTTPBearer(auto_error=False, description="An API key of this service")
+log = logging.getLogger(__name__)
+_bearer = HTTPBearer(
+    auto_error=False,
+    description="A key of this service; it asks for none on loopback until there is one",
+)
+_LOOK_SECONDS = 2.0
+"""So long it may take until a service without keys notices the first one."""
+
+
+_AT_ONCE = ("/v1/plans", "/v1/plans/what-if")
+"""These plan at once, unless the client prefers to be answered before."""
+_QUEUEING = (*_AT_ONCE, "/v1/jobs", "/v1/profiles")
+
+
+class Keys:
+    """The keys of a service: those of its environment, and those in its database."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._given = [_digest(key.get_secret_value()) for key in settings.api_keys]
+        self._exist = bool(self._given)
+        self._looked_at = float("-inf")
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether requests need a key, as far as is known without a look."""
+        return self._exist
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether `are_asked_for` can be relied on."""
+        return self._exist or time.monotonic() - self._looked_at < _LOOK_SECONDS
+
+    def look(self) -> bool:
+        """Whether requests need a key; asks the database if need be."""
+        if not self.is_recent:
+            try:
+                with self._database.reading() as session:
+                    self._exist = api_keys.is_any(session)
+            except OperationalError:
+                if self._looked_at == float("-inf"):
+                    raise
+                # Without the database what was last known holds; a key in it would be asked for.
+            self._looked_at = time.monotonic()
+        return self._exist
+
+    def waiting(self) -> int:
+        """Plans and jobs that nobody has begun."""
+        with self._database.reading() as session:
+            return sum(
+                session.scalar(
+                    select(func.count()).select_from(table).where(table.status == "queued")
+                )
+                or 0
+                for table in (PlanRow, JobRow)
+            )
+
+    def caller_of(self, sent: str | None) -> Caller:
+        """Who sends this key, or none.
+
+        Raises:
+            UnauthorizedError: a key is asked for, and this is none that opens.
+        """
+        if not self.look():
+            return Caller()
+        if sent is None:
+            raise UnauthorizedError
+        return self._of_environment(sent) or self._stored(sent)
+
+    def _of_environment(self, sent: str) -> Caller | None:
+        """Digests of one length leave nothing to time."""
+        given = _digest(sent)
+        known = [hmac.compare_digest(given, each) for each in self._given]
+        return Caller(key_id=f"environment-{known.index(True) + 1}") if any(known) else None
+
+    def _stored(self, sent: str) -> Caller:
+        with self._database.reading() as session:
+            key = api_keys.find_sent(session, sent)
+        if key is None:
+            raise UnauthorizedError
+        if not key.usable:
+            raise UnauthorizedError("revoked" if key.revoked_at is not None else "expired")
+        self._note_use(key)
+        return Caller(owner=key.owner, scopes=frozenset(key.scopes), key_id=str(key.id))
+
+    def _note_use(self, key: ApiKeyRecord) -> None:
+        if not api_keys.is_use_to_be_noted(key):
+            return
+        try:
+            with self._database.transaction() as session:
+                api_keys.note_use(session, key.id)
+        except OperationalError as error:  # reading goes on while nothing can be written
+            log.warning("the use of key %s is not noted: %s", key.id, error)
+
+
+async def admit(
+    request: Request,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> AsyncIterator[None]:
+    """Let a request pass whose key opens, may do this, and has not asked for too much."""
+    keys: Keys = request.app.state.keys
+    sent = None if credentials is None else credentials.credentials
+    if keys.is_recent and not keys.are_asked_for:
+        caller = Caller()
+    else:
+        caller = await run_in_threadpool(keys.caller_of, sent)
+    request.state.caller = caller
+    if caller.key_id is None:
+        yield
+        return
+    request.state.key_digest = _digest(sent or "")
+    scope = scope_of(request.method, request.scope["route"].path_format)
+    limits: KeyLimits = request.app.state.limits
+    limits.count_request(caller.key_id)
+    if scope not in caller.scopes:
+        raise MissingScopeError(scope, caller.scopes)
+    if _may_queue(request):
+        limits.check_queues(await run_in_threadpool(keys.waiting))
+    if scope != "plan":
+        yield
+        return
+    with limits.planning(caller.key_id):
+        yield
+
+
+def _may_queue(request: Request) -> bool:
+    """Whether a plan or job is put into a queue, if the request is sound."""
+    route = request.scope["route"].path_format
+    if request.method != "POST" or route not in _QUEUEING:
+        return False
+    return route not in _AT_ONCE or "respond-async" in request.headers.get("prefer", "").lower()
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
-
-
-def require_key(
-    request: Request,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-) -> None:
-    """Let a request with a known key pass. Digests of one length leave nothing to time."""
-    if credentials is None:
-        raise UnauthorizedError
-    settings: Settings = request.app.state.settings
-    given = _digest(credentials.credentials)
-    known = [hmac.compare_digest(given, _digest(k.get_secret_value())) for k in settings.api_keys]
-    if not any(known):
-        raise UnauthorizedError
-    request.state.caller = given

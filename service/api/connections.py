@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+from collections.abc import Callable
 from contextlib import suppress
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -11,6 +12,7 @@ from automap.service.api.peers import is_foreign
 from automap.service.api.refusals import OtherUserError
 
 _PROBLEM = error_response(OtherUserError())
+_MOST_REFUSED_BYTES = 2**26
 MOST_FILES = 65_536
 """Files that the service asks for at most: sockets need no more, and its children inherit it."""
 _FOREIGN = (
@@ -27,26 +29,39 @@ class _LimitedProtocol(H11Protocol):
     """
 
     request_seconds: float
-    only_our_user: bool
+    is_our_users_alone: Callable[[], bool]
     _is_foreign = False
+    _refused_bytes = 0
     _overdue: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._is_foreign = self.only_our_user and is_foreign(self.client, self.server)
+        alone = type(self).is_our_users_alone
+        self._is_foreign = alone() and is_foreign(self.client, self.server)
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
         if self._is_foreign:
-            if not self.transport.is_closing():
-                self.transport.write(_FOREIGN)
-                self.transport.close()
+            self._refuse(data)
             return
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._expect_head()
         else:
             self._stop_waiting()
+
+    def _refuse(self, data: bytes) -> None:
+        """Answer once, then read on: bytes left unread would make the system take the answer back.
+
+        The client closes when it has seen the end of our side; the time for a request ends one that
+        does not.
+        """
+        if not self._refused_bytes:
+            self.transport.write(_FOREIGN)
+            self.transport.write_eof()
+        self._refused_bytes += len(data)
+        if self._refused_bytes > _MOST_REFUSED_BYTES:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -62,14 +77,19 @@ class _LimitedProtocol(H11Protocol):
             self._overdue = None
 
 
-def limited_protocol(*, request_seconds: float, only_our_user: bool) -> type[asyncio.Protocol]:
+def limited_protocol(
+    *, request_seconds: float, is_our_users_alone: Callable[[], bool]
+) -> type[asyncio.Protocol]:
     """A protocol for uvicorn.
 
     Args:
         request_seconds: What the head of a request may take before its connection is closed.
-        only_our_user: Refuse connections of other users of this machine.
+        is_our_users_alone: Whether connections of other users of this machine are refused now.
     """
-    limits = {"request_seconds": request_seconds, "only_our_user": only_our_user}
+    limits = {
+        "request_seconds": request_seconds,
+        "is_our_users_alone": staticmethod(is_our_users_alone),
+    }
     return type("LimitedProtocol", (_LimitedProtocol,), limits)
 
 

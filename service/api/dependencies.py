@@ -13,20 +13,23 @@ from automap.service.storage.database import Database
 from automap.service.use_cases.service_parts import ServiceParts
 
 
-def _service(request: Request) -> ServiceParts:
+async def _service(request: Request) -> ServiceParts:
     """The service, for a request that is ended when its client leaves."""
     service: ServiceParts = request.app.state.service
 
     def is_wanted() -> bool:
         return not from_thread.run(request.is_disconnected)
 
-    return replace(service, is_wanted=is_wanted)
+    caller = getattr(request.state, "caller", service.caller)
+    request.state.owner = caller.owner  # for the log
+    return replace(service, is_wanted=is_wanted, caller=caller)
 
 
+# Neither waits for anything: on the event loop they cost no thread.
 ServiceDep = Annotated[ServiceParts, Depends(_service)]
 
 
-def _database(service: ServiceDep) -> Database:
+async def _database(service: ServiceDep) -> Database:
     return service.database
 
 
@@ -60,10 +63,10 @@ _KeyHeader = Annotated[
 
 def _own_key(request: Request, idempotency_key: _KeyHeader = None) -> str | None:
     """The idempotency key as that of its caller: others may use the same text."""
-    caller: bytes | None = getattr(request.state, "caller", None)
-    if idempotency_key is None or caller is None:
+    sent: bytes | None = getattr(request.state, "key_digest", None)
+    if idempotency_key is None or sent is None:
         return idempotency_key
-    return hashlib.sha256(caller + idempotency_key.encode()).hexdigest()
+    return hashlib.sha256(sent + idempotency_key.encode()).hexdigest()
 
 
 KeyDep = Annotated[str | None, Depends(_own_key)]

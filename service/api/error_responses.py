@@ -12,11 +12,14 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
+from automap.service.api.methods import allow
 from automap.service.api.refusals import HEADERS, refusal_of
+from automap.service.api.security_headers import EVERYWHERE
 from automap.service.errors import domain
 from automap.service.errors.domain import PlannerProcessError
 from automap.service.errors.fields import field_error
 from automap.service.schemas.problems import TYPES, Problem
+from automap.service.telemetry import context
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -24,7 +27,8 @@ MEDIA_TYPE = "application/problem+json"
 
 def error_response(error: Exception, data: object = None) -> Response:
     """The response to an error; `data` is the body of the request, to name what is wrong in it."""
-    return _response(refusal_of(error, data), HEADERS.get(type(error)))
+    headers = getattr(error, "headers", None) or HEADERS.get(type(error))
+    return _response(refusal_of(error, data), headers)
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -75,7 +79,10 @@ def install_handlers(app: FastAPI) -> None:
             asked = f"{request.method} {request.url.path[:100]}"
             detail = f"{asked}: {phrase.lower()}; /docs and /openapi.json show what there is"
         problem = Problem(type=TYPES + name, title=phrase, status=error.status_code, detail=detail)
-        return _response(problem, error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = allow(request.app.routes, request.scope)
+        return _response(problem, headers)
 
     @app.exception_handler(OperationalError)
     def _database(_request: Request, error: OperationalError) -> Response:
@@ -84,5 +91,11 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return error_response(error)
+        # What answers here stands outside of all middleware, so this is done once more.
+        request_id = getattr(request.state, "request_id", "")
+        with context.bound(request_id=request_id):
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        response = error_response(error)
+        response.headers.update(EVERYWHERE)
+        response.headers["X-Request-ID"] = request_id
+        return response

@@ -13,20 +13,42 @@ from automap.service.storage import job_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobEventRow
 
+EVENT_SCHEMA = {
+    "type": "object",
+    "description": "One event; `data` is a JSON object with `time` and `type`",
+    "properties": {
+        "id": {"type": "string"},
+        "event": {"type": "string"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"type": "object"},
+        },
+    },
+}
 _AT_ONCE = 500
 _PING_SECONDS = 15
+_FAREWELL_SECONDS = 1.0
+"""What a stream has to end by itself when the service stops."""
 
 
 def event_stream(
     database: Database, job_id: UUID, *, after: int, poll_seconds: float
 ) -> EventSourceResponse:
     """The events with a sequence number above `after`, each with its number as the event's id."""
-    events = _events(database, job_id, after, poll_seconds)
-    return EventSourceResponse(events, ping=_PING_SECONDS, sep="\n")
+    stopping = anyio.Event()
+    events = _events(database, job_id, after, poll_seconds, stopping)
+    return EventSourceResponse(
+        events,
+        ping=_PING_SECONDS,
+        sep="\n",
+        shutdown_event=stopping,
+        shutdown_grace_period=_FAREWELL_SECONDS,
+    )
 
 
 async def _events(
-    database: Database, job_id: UUID, after: int, poll_seconds: float
+    database: Database, job_id: UUID, after: int, poll_seconds: float, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     while True:
         rows, over = await run_in_threadpool(_next, database, job_id, after)
@@ -40,8 +62,12 @@ async def _events(
             )
         if over and not rows:
             return
+        if stopping.is_set():
+            yield ServerSentEvent(comment="the service stops; go on with Last-Event-ID", sep="\n")
+            return
         if not rows:
-            await anyio.sleep(poll_seconds)
+            with anyio.move_on_after(poll_seconds):
+                await stopping.wait()
 
 
 def _next(database: Database, job_id: UUID, after: int) -> tuple[Sequence[JobEventRow], bool]:

@@ -197,3 +197,25 @@ REPLAN_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"measured": {"actor.generate": 30.0}, "iterations_left": 400},
     }
 }
+
+KEY_EXAMPLES: dict[str, dict[str, Any]] = {
+    "of one of the team": {
+        "summary": "A key that plans and runs, good until a day",
+        "value": {
+            "owner": "ada",
+            "scopes": ["read", "plan", "run"],
+            "note": "laptop",
+            "expires_at": "2099-01-01T00:00:00Z",
+        },
+    },
+    "of a dashboard": {
+        "summary": "A key that looks, good until it is revoked",
+        "value": {"owner": "wall", "scopes": ["read"]},
+    },
+}
+DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
+    "labelled": {
+        "summary": "A label more, one less, and a note",
+        "value": {"labels": {"team": "math", "draft": None}, "notes": "for the paper"},
+    }
+}

@@ -5,13 +5,17 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from automap.planner import ExplainOptions, ReplanOptions
 from automap.planner.spec import JobSpec
 from automap.service.api.error_responses import MEDIA_TYPE
+from automap.service.api.scopes import scope_of
+from automap.service.schemas.access import NewApiKey, Scope
 from automap.service.schemas.catalogue import NewCluster
+from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
 from automap.service.schemas.problems import Problem
@@ -37,6 +41,8 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewCluster,
     NewProfile,
     MeasureRequest,
+    NewApiKey,
+    DescriptionPatch,
     Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
@@ -45,11 +51,31 @@ it; runs it on Ray and shows what it took beside what was predicted.
 
 Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
 
+TAGS = [
+    {"name": "plans", "description": "Jobs and the plans that are made of them; studies of a plan"},
+    {"name": "jobs", "description": "Runs of plans, and measurements of the cluster, on Ray"},
+    {"name": "estimates", "description": "What a placement costs, without a search"},
+    {"name": "clusters", "description": "Clusters that specs can name"},
+    {"name": "profiles", "description": "What was measured on devices, to price plans with"},
+    {"name": "catalogue", "description": "Models and GPUs that are known by name"},
+    {"name": "access", "description": "Keys to the service, and who did what with them"},
+    {"name": "schemas", "description": "JSON Schemas of what users write"},
+    {"name": "health", "description": "For probes and for Prometheus"},
+]
+CSV_TOO: dict[str, Any] = {
+    "description": "A page; or, as CSV, all rows",
+    "content": {"text/csv": {"schema": {"type": "string"}}},
+}
 _HEADERS = {
     "Location": "Where the new resource is",
     "Retry-After": "Seconds after which to ask again",
     "Preference-Applied": "The preference that was followed",
 }
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of an operation in generated clients: the function that answers it."""
+    return route.name
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -69,22 +95,23 @@ def _response(status: HTTPStatus) -> dict[str, Any]:
     }
 
 
-def install(app: FastAPI, *, with_keys: bool) -> None:
+def install(app: FastAPI) -> None:
     """Let the application publish the complete document, made once."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _document(app, with_keys=with_keys)
+            app.openapi_schema = _document(app)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
+def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title,
         version=app.version,
         description=DESCRIPTION,
+        tags=TAGS,
         routes=app.routes,
         separate_input_output_schemas=False,
     )
@@ -98,12 +125,14 @@ def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     for path, operations in document["paths"].items():
-        for operation in operations.values():
-            _complete(operation, with_keys=with_keys and path.startswith("/v1/"))
+        for method, operation in operations.items():
+            _complete(operation)
+            if path.startswith(("/v1/", "/metrics")):
+                _show_access(operation, scope_of(method, path))
     return document
 
 
-def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
+def _complete(operation: dict[str, Any]) -> None:
     """Problem responses that every operation has, in place of the framework's."""
     responses = operation["responses"]
     framework = responses.get("422", {}).get("content", {}).get("application/json")
@@ -113,5 +142,11 @@ def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
     if "requestBody" in operation:
         responses.setdefault("408", _response(HTTPStatus.REQUEST_TIMEOUT))
     responses.setdefault("500", _response(HTTPStatus.INTERNAL_SERVER_ERROR))
-    if with_keys:
-        responses["401"] = _response(HTTPStatus.UNAUTHORIZED)
+
+
+def _show_access(operation: dict[str, Any], scope: Scope) -> None:
+    """What a key needs, once the service asks for keys; the empty one says that it may not."""
+    operation["security"] = [{"HTTPBearer": [scope]}, {}]
+    operation["responses"]["401"] = _response(HTTPStatus.UNAUTHORIZED)
+    limited = _response(HTTPStatus.TOO_MANY_REQUESTS)
+    operation["responses"]["429"] = limited | {"headers": response_headers("Retry-After")}

@@ -5,7 +5,10 @@ import socket
 import sys
 from pathlib import Path
 
-_ESTABLISHED = "01"
+_OPEN = ("01", "04", "05")
+"""Established, or with the client's sending half closed: it has sent all and waits for an answer
+(FIN_WAIT1, FIN_WAIT2). Once the client has closed both, the entry has no inode any more, and root
+as its user, whoever it was."""
 _TABLES = Path("/proc/net")
 Address = tuple[str, int | None]
 
@@ -41,9 +44,13 @@ def _users(client: Address, server: Address) -> list[int]:
 
 
 def _listed(table: str, client: Address, server: Address) -> list[int]:
-    wanted = [_written(client), _written(server), _ESTABLISHED]
+    wanted = [_written(client), _written(server)]
     lines = map(str.split, (_TABLES / table).read_text().splitlines()[1:])
-    return [int(fields[7]) for fields in lines if fields[1:4] == wanted]
+    return [
+        int(fields[7])
+        for fields in lines
+        if fields[1:3] == wanted and fields[3] in _OPEN and fields[9] != "0"
+    ]
 
 
 def _written(address: Address) -> str:

@@ -1,6 +1,6 @@
 """Why a request is refused: errors about a request itself, and what each refusal looks like."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from automap.service.errors import domain
 from automap.service.errors.domain import PlannerCancelledError
@@ -69,26 +69,49 @@ class CrossSiteError(domain.ServiceError):
 
 
 class UnauthorizedError(domain.ServiceError):
-    """The API key is missing or unknown."""
+    """The API key is missing or unknown, or `ended`: revoked, or expired."""
 
-    def __init__(self) -> None:
-        super().__init__("Send Authorization: Bearer KEY with one of the keys of this service")
+    def __init__(self, ended: str | None = None) -> None:
+        super().__init__(
+            "Send Authorization: Bearer KEY with one of the keys of this service"
+            if ended is None
+            else f"This key is {ended}; ask whoever runs the service for another"
+        )
+
+
+class MissingScopeError(domain.ServiceError):
+    """The key may not do what it was sent for."""
+
+    def __init__(self, scope: str, has: Iterable[str]) -> None:
+        super().__init__(
+            f"This needs a key with the scope {scope!r}; this one has {', '.join(sorted(has))}"
+        )
+        self.headers = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'}
+
+
+class TooManyRequestsError(domain.ServiceError):
+    """The key has asked for as much as it may; `limit` says of what, `setting` where it is set."""
+
+    def __init__(self, limit: str, *, setting: str, retry_seconds: int) -> None:
+        super().__init__(f"A key may have {limit} (AUTOMAP_{setting.upper()})")
+        self.headers = {"Retry-After": str(retry_seconds)}
 
 
 KINDS: Mapping[type[Exception], Kind] = {
     **OUTCOMES,
     InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
     UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
+    MissingScopeError: Kind("missing-scope", 403, "The key may not do this"),
     UnknownHostError: Kind("unknown-host", 403, "Not a host of this service"),
     OtherUserError: Kind("other-user", 403, "Another user's service"),
     CrossSiteError: Kind("cross-site", 403, "Sent by a page of another site"),
     domain.NotFoundError: Kind("not-found", 404, "Not found"),
     domain.ConflictError: Kind("conflict", 409, "Conflict"),
-    domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
     RequestTimeoutError: Kind("request-timeout", 408, "Request not sent in time"),
     BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
     UnsupportedMediaTypeError: Kind("unsupported-media-type", 415, "Unsupported content type"),
+    TooManyRequestsError: Kind("too-many-requests", 429, "A limit of the key is reached"),
     domain.InvalidInputError: Kind("invalid-spec", 422, "Invalid input"),
     domain.KeyReusedError: Kind("idempotency-key-reused", 422, "Idempotency-Key used before"),
     domain.BusyError: Kind("busy", 503, "Too many requests wait for a planner"),
@@ -113,6 +136,7 @@ HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
     UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
     domain.BusyError: {"Retry-After": "5"},
     domain.NotReadyError: {"Retry-After": "5"},
+    PlannerCancelledError: {"Retry-After": "5"},
 }
 
 

@@ -4,7 +4,7 @@ Those bring planner and service in, so each is imported where it is called: help
 command line are answered without them.
 """
 
-from automap.service.cli.options import plans, runs
+from automap.service.cli.options import access, plans, runs
 
 
 def examples(given: plans.ExamplesArguments) -> None:
@@ -202,6 +202,44 @@ def worker(given: runs.WorkerArguments) -> None:
     run_worker(given)
 
 
+def keys(given: access.KeysArguments) -> None:
+    """Make, list and revoke keys to a service: in its database, or on a running one.
+
+    A key is shown once, when it is made.
+    """
+    from automap.service.cli.access.command import run_keys
+
+    run_keys(given)
+
+
+def audit(given: access.AuditArguments) -> None:
+    """Show who did what on a service: what could change something, and what was refused."""
+    from automap.service.cli.access.command import run_audit
+
+    run_audit(given)
+
+
+def diff(given: runs.DiffArguments) -> None:
+    """Put two plans beside each other: seconds, bytes, price, placement, and their jobs."""
+    from automap.service.cli.study.diff import run_diff
+
+    run_diff(given)
+
+
+def label(given: runs.LabelArguments) -> None:
+    """Rename a plan or job on a service, label it, note something of it."""
+    from automap.service.cli.run.label import run_label
+
+    run_label(given)
+
+
+def costs(given: runs.CostsArguments) -> None:
+    """Sum up GPU hours and price of the runs of a service, by day, owner, model, plan or label."""
+    from automap.service.cli.run.costs import run_costs
+
+    run_costs(given)
+
+
 def models(given: plans.ListingArguments) -> None:
     """List the model architectures that a spec can name."""
     from automap.service.cli.listings import list_models
@@ -254,6 +292,47 @@ def schema(given: plans.SchemaArguments) -> None:
     print_schema(given)
 
 
+def upgrade(given: runs.UpgradeArguments) -> None:
+    """Bring the database to the newest revision, as a server does when it starts."""
+    from automap.service.cli.database import run_upgrade
+
+    run_upgrade(given)
+
+
+def downgrade(given: runs.DowngradeArguments) -> None:
+    """Take the database back to an older revision, after saying what would be lost."""
+    from automap.service.cli.database import run_downgrade
+
+    run_downgrade(given)
+
+
+def backup(given: runs.BackupArguments) -> None:
+    """Write all rows as of this moment to one file, while the service runs."""
+    from automap.service.cli.database import run_backup
+
+    run_backup(given)
+
+
+def restore(given: runs.RestoreArguments) -> None:
+    """Fill a database from a backup, of an older version or of the other kind of database too.
+
+    Stop the service before. Either all of the backup is there in the end, or nothing has changed.
+    """
+    from automap.service.cli.database import run_restore
+
+    run_restore(given)
+
+
+def check(given: runs.CheckArguments) -> None:
+    """Say whether the database is sound: file, revision, references, documents, leases.
+
+    Exits 1 if there is a fault.
+    """
+    from automap.service.cli.database import run_check
+
+    run_check(given)
+
+
 COMMANDS = (
     examples,
     plan,
@@ -275,8 +354,13 @@ COMMANDS = (
     submit,
     jobs,
     history,
+    diff,
+    label,
+    costs,
     serve,
     worker,
+    keys,
+    audit,
     models,
     gpus,
     targets,
@@ -284,3 +368,5 @@ COMMANDS = (
     schema,
 )
 """In the order of `automap --help`."""
+DATABASE_COMMANDS = (upgrade, downgrade, backup, restore, check)
+"""In the order of `automap db --help`."""

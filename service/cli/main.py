@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from automap.service.cli.commands import COMMANDS
+from automap.service.cli.commands import COMMANDS, DATABASE_COMMANDS
 from automap.service.cli.options.shared import command
 from automap.service.cli.terminal.usage import OnceCommand, report_usage
 
@@ -68,6 +68,14 @@ def _global_options(
 
 for _work in COMMANDS:
     app.command(cls=OnceCommand)(command(_work))
+_database = typer.Typer(
+    name="db",
+    help="The database of the service: upgrade, downgrade, back up, restore, check.",
+    no_args_is_help=True,
+)
+for _part in DATABASE_COMMANDS:
+    _database.command(cls=OnceCommand)(command(_part))
+app.add_typer(_database)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from pydantic import ValidationError
 
 from automap.service.cli.options.runs import ServeArguments, WorkerArguments
 from automap.service.cli.terminal.failures import BadInputError, ServerError
+from automap.service.environment import hide_environment
 from automap.service.settings import Settings
 
 
 def run_server(given: ServeArguments) -> None:
     """Migrate and serve until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(host=given.host, port=given.port, database_url=given.database_url)
+    hide_environment()
+    settings = settings_from(host=given.host, port=given.port, database_url=given.database_url)
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,12 +27,13 @@ def run_server(given: ServeArguments) -> None:
     except OpenServiceError as error:
         raise BadInputError(str(error)) from None
     except SQLAlchemyError as error:
-        raise _unusable(error) from error
+        raise unusable_database(error) from error
 
 
 def run_worker(given: WorkerArguments) -> None:
     """Migrate and work until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(database_url=given.database_url, ray_address=given.ray_address)
+    hide_environment()
+    settings = settings_from(database_url=given.database_url, ray_address=given.ray_address)
     from sqlalchemy.exc import SQLAlchemyError
 
     from automap.service.server import migrate
@@ -45,18 +48,24 @@ def run_worker(given: WorkerArguments) -> None:
         migrate(settings)
         work(settings, until_stdin_closes=given.until_stdin_closes)
     except SQLAlchemyError as error:
-        raise _unusable(error) from error
+        raise unusable_database(error) from error
 
 
-def _settings(**options: object) -> Settings:
+def settings_from(**options: object) -> Settings:
+    """The settings, with options in place of their variables where they are given.
+
+    Raises:
+        BadInputError: one is wrong.
+    """
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        return Settings(**given)
     except ValidationError as error:
         raise BadInputError("the settings are wrong", _setting_lines(error)) from None
 
 
-def _unusable(error: Exception) -> ServerError:
+def unusable_database(error: Exception) -> ServerError:
+    """Why nothing can be done: the database's own words."""
     return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")
 
 

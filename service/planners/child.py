@@ -12,12 +12,14 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from automap.executor.telemetry import traces
 from automap.planner import Strategy
 from automap.planner.errors import (
     InfeasibleError,
@@ -29,11 +31,11 @@ from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.planners.messages import (
-    TASK,
     Answer,
     CompareTask,
     Crash,
     Done,
+    Errand,
     EstimateTask,
     ExplainTask,
     ExportTask,
@@ -44,6 +46,7 @@ from automap.service.planners.messages import (
     PlannerTask,
     PlanTask,
     ReplanTask,
+    Setup,
     SimulateTask,
     SpecFailure,
     StrategiesTask,
@@ -51,11 +54,12 @@ from automap.service.planners.messages import (
     WhatIfTask,
     spec_of,
 )
+from automap.service.telemetry import context, logs
 
 if TYPE_CHECKING:
     from automap.planner import TableCache
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("automap.service.planners.child")  # this runs as __main__
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 MEMORY_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 """What the process may reserve; 0: as much as there is."""
@@ -71,7 +75,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
-    logging.basicConfig(level=logging.INFO)
+    _set_up(Setup.model_validate_json(sys.stdin.buffer.readline() or b"{}"))
     from automap.planner import (
         TableCache,
         make_plan_or_explain,  # noqa: F401 - warms this process
@@ -87,6 +91,12 @@ def main() -> None:
         answers.flush()
 
 
+def _set_up(setup: Setup) -> None:
+    logs.set_up(setup.logs)
+    os.environ.update(setup.environment)
+    traces.start("automap-planner")
+
+
 def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     for line in requests:
         lines.put(line)
@@ -96,12 +106,18 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
 def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
     """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
     try:
-        request = TASK.validate_json(line)
+        errand = Errand.model_validate_json(line)
     except ValidationError as error:
-        log.exception("the service sent a request that cannot be read")
+        wrong = error.errors(include_url=False, include_context=False, include_input=False)
+        log.error("the service sent a request that cannot be read: %s", wrong)
         answer: Answer = Crash(exception=type(error).__name__)
     else:
-        answer = answer_to(request, tables)
+        kind = errand.task.kind
+        with context.resumed(errand.origin), traces.span(f"planner.{kind}"):
+            began = time.monotonic()
+            answer = answer_to(errand.task, tables)
+            took = round(time.monotonic() - began, 3)
+            log.info("%s: %s", kind, answer.outcome, extra={"seconds": took})
     return answer.model_dump_json(by_alias=True).encode()
 
 

@@ -1,4 +1,4 @@
-"""What the service and its planner processes send each other: a task, its answer."""
+"""What the service and its planner processes send each other: how to work, errands, answers."""
 
 from typing import Annotated, Literal
 
@@ -9,6 +9,7 @@ from automap.planner.errors import Reason
 from automap.planner.runs import RunWindow
 from automap.planner.spec import JobSpec
 from automap.planner.studies import Refusal
+from automap.service.telemetry.logs import LogSettings
 
 
 class Message(BaseModel):
@@ -124,7 +125,22 @@ PlannerTask = (
     | SuggestTask
     | StrategiesTask
 )
-TASK: TypeAdapter[PlannerTask] = TypeAdapter(Annotated[PlannerTask, Field(discriminator="kind")])
+
+
+class Setup(Message):
+    """The first line that a planner process gets."""
+
+    logs: LogSettings = LogSettings()
+    environment: dict[str, str] = {}
+    """Where its spans go. Sent, because others can read what a process inherits."""
+
+
+class Errand(Message):
+    """Every further line: a task, and what it belongs to."""
+
+    task: Annotated[PlannerTask, Field(discriminator="kind")]
+    origin: dict[str, str] = {}
+    """Ids of request, plan and job, and the open span."""
 
 
 def spec_of(request: PlannerTask) -> JobSpec | None:

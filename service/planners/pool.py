@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from automap.executor.telemetry import traces
 from automap.planner.errors import (
     InfeasibleError,
     NoSolutionInTimeError,
@@ -37,12 +38,18 @@ from automap.service.planners.messages import (
     Answer,
     Crash,
     Done,
+    Errand,
     InfeasibleFailure,
     NoSolutionFailure,
     NotExportableFailure,
     PlannerTask,
+    Setup,
     SpecFailure,
 )
+from automap.service.planners.observation import observed
+from automap.service.telemetry import context
+from automap.service.telemetry.logs import DEFAULT, LogSettings
+from automap.service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 _READ_BYTES = 2**16
@@ -66,6 +73,9 @@ class PlannerProcess:
         tick_seconds: float = 1.0,
         profiles_folder: Path | None = None,
         memory_bytes: int = 2**33,
+        serves: str = "requests",
+        logs: LogSettings = DEFAULT,
+        metrics: Metrics | None = None,
     ) -> None:
         """A process that is not started yet.
 
@@ -73,11 +83,18 @@ class PlannerProcess:
             tick_seconds: How often a request is asked whether it is still wanted.
             profiles_folder: Where the profiles are that specs name by version.
             memory_bytes: Resident memory at which the process is ended.
+            serves: Whose errands it does, for metrics: requests, the queue of plans, or runs.
+            logs: How it logs.
+            metrics: Where it is counted.
         """
         self._tick_seconds = tick_seconds
         self._memory_bytes = memory_bytes
         # The process bounds what it reserves by itself, should this one not be there to look.
         self._arguments = [str(profiles_folder or "."), str(memory_bytes + _RESERVED_BYTES)]
+        self._serves = serves
+        self._setup = Setup(logs=logs, environment=dict(traces.environment()))
+        self._metrics = metrics or Metrics()
+        self._metrics.planners.labels(serves).inc()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -99,6 +116,15 @@ class PlannerProcess:
                     stdout=subprocess.PIPE,
                     env=passed_on(),
                 )
+                self._metrics.planner_starts.labels(self._serves).inc()
+                self._tell(self._process, self._setup.model_dump_json())
+
+    @staticmethod
+    def _tell(process: subprocess.Popen[bytes], line: str) -> None:
+        assert process.stdin is not None
+        with suppress(OSError):  # it has died, which the first request notices
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
 
     def stop(self) -> None:
         """End the process for good; a request that waits gets PlannerCancelledError."""
@@ -122,13 +148,19 @@ class PlannerProcess:
             PlannerTimeoutError, PlannerMemoryError, PlannerCancelledError, PlannerCrashedError:
                 it did not answer.
         """
-        line = request.model_dump_json(by_alias=True).encode() + b"\n"
-        try:
-            answer = self._answer(line, limit_seconds, keep_going)
-        except PlannerDiedError:
-            answer = self._answer(line, limit_seconds, keep_going)
-        if isinstance(answer, Crash) and answer.exception == "MemoryError":
-            raise PlannerMemoryError(self._memory_bytes)
+        with (
+            traces.span("planner", task=request.kind),
+            observed(request, self._metrics, serves=self._serves) as note,
+        ):
+            errand = Errand(task=request, origin=context.carried())
+            line = errand.model_dump_json(by_alias=True).encode() + b"\n"
+            try:
+                answer = self._answer(line, limit_seconds, keep_going)
+            except PlannerDiedError:
+                answer = self._answer(line, limit_seconds, keep_going)
+            if isinstance(answer, Crash) and answer.exception == "MemoryError":
+                raise PlannerMemoryError(self._memory_bytes)
+            note(answer)
         return _result(answer)
 
     def _answer(self, line: bytes, limit_seconds: float, keep_going: Callable[[], bool]) -> Answer:
@@ -251,9 +283,17 @@ class PlannerPool:
         max_waiting: int,
         profiles_folder: Path | None = None,
         memory_bytes: int = 2**33,
+        logs: LogSettings = DEFAULT,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
         self._all = [
-            PlannerProcess(profiles_folder=profiles_folder, memory_bytes=memory_bytes)
+            PlannerProcess(
+                profiles_folder=profiles_folder,
+                memory_bytes=memory_bytes,
+                logs=logs,
+                metrics=self._metrics,
+            )
             for _ in range(size)
         ]
         # The one that was busy last: it keeps the tables of the jobs that it was asked about.
@@ -285,7 +325,8 @@ class PlannerPool:
         if not self._places.acquire(blocking=False):
             raise BusyError
         try:
-            process = self._next_idle(is_wanted, wait_seconds)
+            with self._metrics.planners_waited_for.track_inprogress():
+                process = self._next_idle(is_wanted, wait_seconds)
             try:
                 yield process
             finally:

@@ -8,9 +8,14 @@ from pydantic import JsonValue
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from automap.executor.telemetry import traces
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
-from automap.service.errors.domain import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.domain import (
+    OlderVersionError,
+    PlannerCancelledError,
+    PlannerProcessError,
+)
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanTask
 from automap.service.planners.pool import PlannerProcess
@@ -20,7 +25,9 @@ from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage import profile_files
 from automap.service.storage.database import Database
-from automap.service.storage.stored_documents import readable
+from automap.service.storage.stored_documents import required
+from automap.service.telemetry import context
+from automap.service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -28,15 +35,21 @@ log = logging.getLogger(__name__)
 class Dispatcher:
     """The threads that claim queued plans, and their planner processes."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, metrics: Metrics | None = None
+    ) -> None:
         self._database = database
         self._settings = settings
+        self._metrics = metrics or Metrics()
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._processes = [
             PlannerProcess(
                 profiles_folder=settings.profiles_folder,
                 memory_bytes=settings.planner_memory_bytes,
+                serves="plans",
+                logs=settings.logs,
+                metrics=self._metrics,
             )
             for _ in range(settings.queue_planners)
         ]
@@ -69,7 +82,7 @@ class Dispatcher:
                 process.start()
                 claimed = self._claim()
                 if claimed is not None:
-                    self._run(process, claimed)
+                    self._take_up(process, claimed)
                     continue
             except PlannerCancelledError:
                 return
@@ -88,6 +101,17 @@ class Dispatcher:
                 max_attempts=self._settings.max_attempts,
             )
 
+    def _take_up(self, process: PlannerProcess, held: PlanClaim) -> None:
+        self._metrics.attempts.labels("plans").inc()
+        if held.attempt > 1:
+            self._metrics.leases_lost.labels("plans").inc()
+        with (
+            context.resumed(held.origin),
+            context.bound(plan_id=held.plan_id),
+            traces.span("plan", plan_id=str(held.plan_id), attempt=held.attempt),
+        ):
+            self._run(process, held)
+
     def _run(self, process: PlannerProcess, held: PlanClaim) -> None:
         """Plan, then write the outcome if the job is still ours."""
         log.info("planning %s", held.plan_id)
@@ -97,7 +121,7 @@ class Dispatcher:
             if self._stopping.is_set():
                 self._apply(held, lambda session: plan_queue.release(session, held))
             return
-        except (PlanningError, PlannerProcessError) as error:
+        except (PlanningError, PlannerProcessError, OlderVersionError) as error:
             problem = problem_of(error, held.spec)
         except SQLAlchemyError:
             raise
@@ -111,7 +135,7 @@ class Dispatcher:
 
     def _plan(self, process: PlannerProcess, held: PlanClaim) -> dict[str, JsonValue]:
         # One that waited through an upgrade of the service is read as today's.
-        spec = readable(JobSpec, held.spec) or JobSpec.model_validate(held.spec)
+        spec = required(JobSpec, held.spec, plan_id=held.plan_id)
         folder = self._settings.profiles_folder
         profile_files.materialise(self._database, folder, spec)
         others = profile_files.materialise_for_remedies(self._database, folder, spec)

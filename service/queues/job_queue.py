@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from automap.service.errors.domain import PlanFailedError, RunLostError
 from automap.service.queues import leases, measurement_events
-from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
+from automap.service.queues.claims import SUBMITTED, claimable, claims_alone, fair_order
 from automap.service.queues.job_log import add_events, add_text, next_number
 from automap.service.queues.leases import Lease
 from automap.service.runs import call_seconds, iteration_history
@@ -26,6 +26,7 @@ from automap.service.schemas.jobs import UNFINISHED, JobKind
 from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
+from automap.service.telemetry import context
 
 _PROOFS = "event_proofs"
 """In `measured`: the proofs that the next event of this attempt may follow."""
@@ -43,6 +44,8 @@ class JobClaim:
     submission_id: str
     output: str
     log_offset: int
+    origin: dict[str, str]
+    """What the request that made it carries along."""
     was_running: bool
     """Ray has been seen to run this attempt."""
 
@@ -75,6 +78,7 @@ class Progress:
 def enqueue(session: Session, row: JobRow) -> None:
     """→ queued; a run waits for its plan if that is not made yet."""
     row.status = "queued"
+    row.origin = context.carried()
     session.add(row)
     session.flush()
     _add_status(session, row)
@@ -124,7 +128,13 @@ def claim(
         .outerjoin(JobRow.plan)
         .where(claimable(new=new))
         # What runs already comes first: its events wait to be read.
-        .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
+        .order_by(
+            JobRow.status == "queued",
+            JobRow.priority.desc(),
+            fair_order(session),
+            JobRow.created_at,
+            JobRow.id,
+        )
         .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
     )
     claimed = leases.claim(session, JobRow, candidates, seconds=lease_seconds)
@@ -290,6 +300,7 @@ def _claim_of(row: JobRow, lease: Lease[JobRow], plan: JsonObject | None) -> Job
         submission_id=row.submission_id,
         output=row.output,
         log_offset=row.log_offset,
+        origin=dict(row.origin or {}),
         was_running=row.status == "running",
     )
 

@@ -4,11 +4,11 @@ A server claims a plan by a lease, makes it, and writes the outcome guarded by t
 that will never be takes the jobs that wait for it along, in the same transaction.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import case, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 
@@ -17,8 +17,10 @@ from automap.service.queues import job_queue, leases
 from automap.service.queues.leases import Lease
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.problems import Problem, problem_of
+from automap.service.storage import plan_documents
 from automap.service.storage.database import changes_a_row, utc_now
 from automap.service.storage.tables import PlanRow
+from automap.service.telemetry import context
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class PlanClaim:
 
     lease: Lease[PlanRow]
     spec: JsonObject
+    attempt: int = 1
+    """From 1; more: a server that held the plan was silent for longer than its lease."""
+    origin: dict[str, str] = field(default_factory=dict)
+    """What the request that made it carries along."""
 
     @property
     def plan_id(self) -> UUID:
@@ -37,6 +43,8 @@ class PlanClaim:
 def enqueue(session: Session, row: PlanRow) -> None:
     """→ queued."""
     row.status = "queued"
+    row.origin = context.carried()
+    row.written_as = plan_documents.form()
     session.add(row)
 
 
@@ -52,7 +60,7 @@ def claim(session: Session, *, lease_seconds: float, max_attempts: int) -> PlanC
     row.status = "running"
     row.started_at = utc_now()
     row.attempts += 1
-    return PlanClaim(lease, row.spec)
+    return PlanClaim(lease, row.spec, row.attempts, dict(row.origin or {}))
 
 
 def renew(session: Session, held: PlanClaim, *, lease_seconds: float) -> bool:
@@ -62,12 +70,13 @@ def renew(session: Session, held: PlanClaim, *, lease_seconds: float) -> bool:
 
 def succeed(session: Session, held: PlanClaim, plan: JsonObject) -> bool:
     """Running → succeeded; False: the plan is no longer ours and nothing was written."""
-    return _end(session, held.lease.is_held, "succeeded", **plan_columns(plan))
+    return _end(session, held.lease.is_held, "succeeded", **plan_columns(plan), **_written())
 
 
 def fail(session: Session, held: PlanClaim, problem: Problem) -> bool:
     """Running → failed; False: the plan is no longer ours and nothing was written."""
-    return _end(session, held.lease.is_held, "failed", problem=problem.document())
+    document = problem.document()
+    return _end(session, held.lease.is_held, "failed", problem=document, **_written())
 
 
 def release(session: Session, held: PlanClaim) -> bool:
@@ -86,6 +95,8 @@ def cancel(session: Session, plan_id: UUID) -> bool:
 def store_succeeded(session: Session, row: PlanRow, plan: JsonObject) -> None:
     """→ succeeded: a plan that was made while its request waited."""
     row.status = "succeeded"
+    row.origin = context.carried()
+    row.written_as = plan_documents.form()
     row.attempts = 1
     row.started_at = row.created_at
     row.finished_at = utc_now()
@@ -117,7 +128,13 @@ def _fail_exhausted(session: Session, max_attempts: int) -> None:
     """Running with an expired lease and no attempt left → failed."""
     problem = problem_of(PlanLostError(max_attempts)).document()
     exhausted = leases.is_expired(PlanRow) & (PlanRow.attempts >= max_attempts)
-    _end(session, exhausted, "failed", problem=problem)
+    _end(session, exhausted, "failed", problem=problem, **_written())
+
+
+def _written() -> dict[str, Any]:
+    """The form that an outcome is written in, if the spec beside it has the same."""
+    now = plan_documents.form()
+    return {"written_as": case((PlanRow.written_as == now, now), else_=None)}
 
 
 def _end(session: Session, which: ColumnElement[bool], status: str, **values: Any) -> bool:

@@ -1,5 +1,6 @@
 """What all that the API sends and takes is made of: models, pages, moments, names."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Generic, TypeVar
@@ -8,6 +9,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -15,6 +17,7 @@ from pydantic import (
 
 Item = TypeVar("Item")
 Content = TypeVar("Content", bound=BaseModel)
+_NUMBER = re.compile(r"\s*[-+]?[0-9._]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
 
 
 class ApiModel(BaseModel):
@@ -43,14 +46,21 @@ OlderDocument = Annotated[
 ]
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+def _written_out(given: object) -> object:
+    """Refuse seconds since 1970, which would be read as a moment and are no date-time."""
+    if isinstance(given, int | float) or (isinstance(given, str) and _NUMBER.fullmatch(given)):
+        raise ValueError("give a date and a time, as 2026-01-31T12:00:00Z")
+    return given
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
 
 
 # No control characters: a database's text cannot hold all of them.
 ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-Cursor = Annotated[str, Field(min_length=1, max_length=200, description="next_cursor of a page")]
+Cursor = Annotated[str, Field(min_length=1, max_length=800, description="next_cursor of a page")]
 
 
 class PageQuery(ApiModel):

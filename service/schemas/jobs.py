@@ -1,7 +1,7 @@
 """What the API sends and takes of jobs that run a plan."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import (
@@ -12,7 +12,8 @@ from pydantic import (
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import GivenAlgorithm, JobSpec
-from automap.service.schemas.base import ApiModel, Moment, OlderDocument, PageQuery
+from automap.service.schemas.base import ApiModel, Moment, OlderDocument
+from automap.service.schemas.descriptions import Description, Labels, ListQuery, Notes, Title
 from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
@@ -38,7 +39,10 @@ class CallSeconds(ApiModel):
     count: int = Field(description="How often it was measured")
 
 
-class JobState(ApiModel):
+JobSort = Literal["-created_at", "created_at", "name", "-name"]
+
+
+class JobState(Description):
     """What every job has, whatever its kind."""
 
     id: UUID
@@ -48,6 +52,8 @@ class JobState(ApiModel):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     attempts: int = Field(description="How often it was submitted to Ray")
+    priority: int = Field(default=0, description="Jobs with more are run first")
+    retry_of: UUID | None = Field(default=None, description="The job that it repeats")
 
 
 class JobSummary(JobState):
@@ -111,11 +117,18 @@ class JobRequest(ApiModel):
     plan_id: UUID | None = Field(default=None, description="Either this or a spec")
     spec: JobSpec | None = None
     settings: RunSettings
+    name: Title | None = Field(default=None, description="Null: the spec's name")
+    labels: Labels = Field(default={})
+    notes: Notes | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="Jobs with more are run first"
+    )
 
 
-class JobQuery(PageQuery):
+class JobQuery(ListQuery):
     """Which jobs; all given filters hold together."""
 
+    sort: JobSort = Field(default="-created_at", description="-: from the largest")
     kind: JobKind | None = None
     status: JobStatus | None = None
     plan_id: UUID | None = Field(default=None, description="Runs of this plan")

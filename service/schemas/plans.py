@@ -10,14 +10,29 @@ from pydantic import (
 
 from automap.planner import Plan
 from automap.planner.spec import GivenAlgorithm, JobSpec, Name
-from automap.service.schemas.base import ApiModel, ModelName, Moment, OlderDocument, PageQuery
+from automap.service.schemas.base import ModelName, Moment, OlderDocument
+from automap.service.schemas.descriptions import Description, ListQuery
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.problems import Problem
 
 PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
-class PlanSummary(ApiModel):
+PlanSort = Literal[
+    "-created_at",
+    "created_at",
+    "name",
+    "-name",
+    "iteration_seconds",
+    "-iteration_seconds",
+    "price_per_iteration",
+    "-price_per_iteration",
+    "gpus_used",
+    "-gpus_used",
+]
+
+
+class PlanSummary(Description):
     """A stored plan without its documents: what a list shows."""
 
     id: UUID
@@ -51,9 +66,13 @@ class PlanRecord(PlanSummary):
     jobs: list[PlanJob] = Field(default=[], description="The latest runs of the plan, at most 20")
 
 
-class PlanQuery(PageQuery):
+class PlanQuery(ListQuery):
     """Which plans; all given filters hold together."""
 
+    sort: PlanSort = Field(
+        default="-created_at",
+        description="-: from the largest. By seconds, price or GPUs, plans without are left out",
+    )
     status: PlanStatus | None = None
     algorithm: GivenAlgorithm | None = None
     model: ModelName | None = Field(default=None, description="Some role uses this model")

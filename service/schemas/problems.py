@@ -65,6 +65,7 @@ class Kind(NamedTuple):
 
 OUTCOMES: Mapping[type[Exception], Kind] = {
     domain.PlanFailedError: Kind("plan-failed", 422, "There is no plan to run"),
+    domain.OlderVersionError: Kind("older-version", 409, "Stored by an earlier version"),
     domain.RunRefusedError: Kind("run-refused", 422, "The run was refused"),
     domain.ProfileRefusedError: Kind("profile-refused", 422, "The profile was refused"),
     domain.RunFailedError: Kind("run-failed", 500, "The run failed"),

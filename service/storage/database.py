@@ -1,11 +1,13 @@
 """The database: engine, transactions, and the types that behave alike on SQLite and PostgreSQL."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_json
 from sqlalchemy import (
     Connection,
     CursorResult,
@@ -69,6 +71,14 @@ def changes_a_row(session: Session, statement: Update) -> bool:
     return result.rowcount > 0
 
 
+def document_text(value: object) -> str:
+    """A document as the API writes it, so that it can be answered as it is stored."""
+    try:
+        return to_json(value).decode()
+    except ValueError:  # half a surrogate pair, which may come from what a run printed
+        return json.dumps(value)
+
+
 class Database:
     """One engine, and the only place where a transaction is committed."""
 
@@ -77,11 +87,20 @@ class Database:
         if parsed.get_backend_name() == "sqlite":
             assert parsed.database is not None  # Settings refuses a database without a file
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-            self.engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+            self.engine = create_engine(
+                parsed,
+                hide_parameters=True,
+                json_serializer=document_text,
+                connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+            )
             _prepare_sqlite(self.engine)
         else:
             self.engine = create_engine(
-                parsed, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+                parsed,
+                hide_parameters=True,  # an error is logged, and a spec is nobody's business there
+                json_serializer=document_text,
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": 10},
             )
         self._reading = self.engine.execution_options(read_only=True)
 

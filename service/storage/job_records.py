@@ -1,8 +1,8 @@
 """Jobs as the API shows them: all queries on jobs that are no transitions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 from sqlalchemy import exists, select
@@ -33,6 +33,7 @@ from automap.service.schemas.measurements import (
     ProfileJobSummary,
     TableProgress,
 )
+from automap.service.storage import descriptions
 from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now
 from automap.service.storage.paging import page_of
@@ -42,17 +43,34 @@ from automap.service.storage.stored_documents import (
     stored_plan,
     stored_problem,
 )
-from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, PlanRow
+from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, JobTextRow, PlanRow
 
 JOBS_SHOWN = 20
 """How many runs of a plan are shown: the latest."""
 _DOCUMENTS = (JobRow.settings, JobRow.report, JobRow.problem)
 
 
-def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
-    """The row of a run of this plan."""
+def new_job_row(
+    plan: PlanRow,
+    settings: RunSettings,
+    *,
+    name: str | None = None,
+    owner: str = "local",
+    labels: Mapping[str, str] | None = None,
+    notes: str | None = None,
+    priority: int = 0,
+    retry_of: UUID | None = None,
+) -> JobRow:
+    """The row of a run of this plan, whose text has been loaded."""
     spec = required(JobSpec, plan.spec, plan_id=plan.id)
-    return JobRow(
+    row = JobRow(
+        id=uuid4(),
+        name=name or plan.spec_name,
+        owner=owner,
+        labels=dict(labels or {}),
+        notes=notes,
+        priority=priority,
+        retry_of=retry_of,
         plan=plan,
         created_at=utc_now(),
         settings=settings.model_dump(mode="json"),
@@ -62,6 +80,8 @@ def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
         attempts=0,
         log_offset=0,
     )
+    row.text = JobTextRow(text=descriptions.text_of_job(row, plan.text.text))
+    return row
 
 
 def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
@@ -89,6 +109,7 @@ def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
             *(defer(column, raiseload=True) for column in _DOCUMENTS),
         )
     )
+    statement = descriptions.found_by(statement, JobRow, query)
     if query.kind is not None:
         statement = statement.where(JobRow.kind == query.kind)
     if query.status is not None:
@@ -101,7 +122,7 @@ def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
         statement = statement.where(JobRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(JobRow.created_at < query.created_before)
-    rows, next_cursor = page_of(session, statement, JobRow, query)
+    rows, next_cursor = page_of(session, statement, JobRow, query, sort=query.sort)
     return Page(items=[_job_summary(row) for row in rows], next_cursor=next_cursor)
 
 

@@ -1,9 +1,11 @@
-"""Lists page by page: a cursor names the last row that was shown."""
+"""Lists page by page: a cursor names the last row that was shown, in the order of the list."""
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
 from datetime import datetime
+from math import isfinite
 from typing import TypeVar
 from uuid import UUID
 
@@ -13,51 +15,97 @@ from sqlalchemy.orm import Session
 from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import FieldError
 from automap.service.schemas.base import PageQuery
-from automap.service.storage.tables import ClusterRow, JobRow, PlanRow, ProfileRow
+from automap.service.storage.tables import (
+    ApiKeyRow,
+    AuditRow,
+    ClusterRow,
+    JobRow,
+    PlanRow,
+    ProfileRow,
+)
 
-Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)
+Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow)
+NEWEST_FIRST = "-created_at"
 
 
 def page_of(
-    session: Session, statement: Select[Row], table: type[Row], query: PageQuery
+    session: Session,
+    statement: Select[Row],
+    table: type[Row],
+    query: PageQuery,
+    *,
+    sort: str = NEWEST_FIRST,
 ) -> tuple[Sequence[Row], str | None]:
     """Rows after the cursor, newest first: what is inserted meanwhile cannot shift the pages.
 
+    With `sort`, ordered by the column of that name instead, after a - from the largest; rows
+    without a value are then left out.
+
     Raises:
-        InvalidInputError: the cursor is none of this service.
+        InvalidInputError: the cursor is none of this service, or of another order.
     """
-    order = tuple_(table.created_at, table.id)
+    name, descending = sort.removeprefix("-"), sort.startswith("-")
+    column = table.__table__.columns[name]
+    if column.nullable:
+        statement = statement.where(column.is_not(None))
     if query.cursor is not None:
-        created_at, row_id = _read_cursor(query.cursor)
+        value, row_id = _read_cursor(query.cursor, sort)
         # Typed like the columns, so that SQLite compares them in the form it stores.
-        place = tuple_(created_at, row_id, types=[table.created_at.type, table.id.type])
-        statement = statement.where(order < place)
-    statement = statement.order_by(table.created_at.desc(), table.id.desc())
+        place = tuple_(value, row_id, types=[column.type, table.id.type])
+        order = tuple_(column, table.id)
+        statement = statement.where(order < place if descending else order > place)
+    statement = statement.order_by(
+        *((each.desc() if descending else each.asc()) for each in (column, table.id))
+    )
     rows = session.scalars(statement.limit(query.limit + 1)).all()
     if len(rows) <= query.limit:
         return rows, None
     shown = rows[: query.limit]
-    return shown, _cursor(shown[-1].created_at, shown[-1].id)
+    return shown, _cursor(sort, getattr(shown[-1], name), shown[-1].id)
 
 
-def _cursor(created_at: datetime, row_id: UUID) -> str:
-    text = f"{created_at.isoformat()}|{row_id}"
+def _cursor(sort: str, value: object, row_id: UUID) -> str:
+    stored = value.isoformat() if isinstance(value, datetime) else value
+    text = json.dumps([sort, stored, row_id.hex], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
+def _read_cursor(cursor: str, sort: str) -> tuple[object, UUID]:
+    """The value and the id of the row that it names."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        moment, row_id = base64.urlsafe_b64decode(padded).decode("ascii").split("|")
-        created_at = datetime.fromisoformat(moment)
-        if created_at.tzinfo is None:
+        of_sort, value, row_id = json.loads(base64.urlsafe_b64decode(padded))
+        if of_sort == sort:
+            return _value(sort.removeprefix("-"), value), UUID(row_id)
+        message = f"is of another order, {str(of_sort)[:40]}"
+    except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
+        message = "is no cursor of this service"
+    error = FieldError(
+        field="query.cursor",
+        value=cursor,
+        message=message,
+        remedy="pass the next_cursor of the page before, unchanged, with the same sort",
+    )
+    raise InvalidInputError([error])
+
+
+def _value(column: str, stored: object) -> object:
+    """What the cursor says of the column.
+
+    Raises:
+        ValueError, TypeError: it is no value of that column.
+    """
+    if column == "created_at":
+        moment = datetime.fromisoformat(str(stored))
+        if moment.tzinfo is None:
             raise ValueError("no time zone")
-        return created_at, UUID(row_id)
-    except (ValueError, binascii.Error):
-        error = FieldError(
-            field="query.cursor",
-            value=cursor,
-            message="is no cursor of this service",
-            remedy="pass the next_cursor of the page before, unchanged",
-        )
-        raise InvalidInputError([error]) from None
+        return moment
+    if column == "name":
+        if not isinstance(stored, str) or "\0" in stored:
+            raise TypeError("no text")
+        return stored
+    if isinstance(stored, bool) or not isinstance(stored, int | float):
+        raise TypeError("no number")
+    if not isfinite(stored) or abs(stored) >= 2**53:
+        raise ValueError("no number of this column")
+    return int(stored) if column == "gpus_used" else float(stored)

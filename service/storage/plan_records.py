@@ -1,7 +1,8 @@
 """Plans: rows in, API objects out; all queries that are no transitions of the queue."""
 
-from collections.abc import Sequence
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session, defer, selectinload
@@ -13,18 +14,22 @@ from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
-from automap.service.storage import history, job_records
+from automap.service.storage import descriptions, history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import page_of
-from automap.service.storage.stored_documents import as_stored, stored_problem
-from automap.service.storage.tables import PlanModelRow, PlanRow
+from automap.service.storage.stored_documents import as_stored, required, stored_problem
+from automap.service.storage.tables import PlanModelRow, PlanRow, PlanTextRow
 
 
-def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
+def new_plan_row(spec: JobSpec, *, cluster_name: str | None, owner: str = "local") -> PlanRow:
     """The row of a job whose spec names no stored cluster any more."""
-    return PlanRow(
+    row = PlanRow(
+        id=uuid4(),
         created_at=utc_now(),
+        name=spec.name,
+        owner=owner,
+        labels={},
         spec_name=spec.name,
         algorithm=spec.algorithm,
         cluster_name=cluster_name,
@@ -37,6 +42,8 @@ def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
             if isinstance(model.architecture, str)
         ],
     )
+    row.text = PlanTextRow(text=descriptions.text_of_plan(row))
+    return row
 
 
 def canonical_model(name: str) -> str:
@@ -87,6 +94,7 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
             for column in (PlanRow.spec, PlanRow.plan, PlanRow.problem)
         ),
     )
+    statement = descriptions.found_by(statement, PlanRow, query)
     if query.status is not None:
         statement = statement.where(PlanRow.status == query.status)
     if query.algorithm is not None:
@@ -100,30 +108,72 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
         statement = statement.where(PlanRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
-    rows, next_cursor = page_of(session, statement, PlanRow, query)
+    rows, next_cursor = page_of(session, statement, PlanRow, query, sort=query.sort)
     runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
-    return Page(items=[_summary(row, runs.get(row.id)) for row in rows], next_cursor=next_cursor)
+    return Page(
+        items=[_summary(row, _models(row), runs.get(row.id)) for row in rows],
+        next_cursor=next_cursor,
+    )
 
 
 def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
     """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
-        **dict(_summary(row, runs)),
-        attempts=row.attempts,
+        **record_head(row, _models(row), jobs, runs),
         spec=as_stored(JobSpec, row.spec),
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
-        jobs=list(jobs),
     )
 
 
-def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:
+def made_plan(session: Session, plan_id: UUID) -> Plan:
+    """The plan of a record.
+
+    Raises:
+        NotFoundError: there is no such record.
+        ConflictError: it has no plan (yet).
+        OlderVersionError: an earlier version has stored it, and this one reads it no more.
+    """
+    row = session.get(PlanRow, plan_id)
+    if row is None:
+        raise NotFoundError("plan", plan_id)
+    if row.plan is None:
+        raise ConflictError(f"Plan {plan_id} is {row.status}: there is nothing to compare")
+    return required(Plan, row.plan, plan_id=plan_id)
+
+
+def plan_summary(session: Session, plan_id: UUID) -> PlanSummary:
+    """A stored plan, without its documents."""
+    row = session.get_one(PlanRow, plan_id, options=[selectinload(PlanRow.models)])
+    return _summary(row, _models(row), history.runs_of(session, [row.id]).get(row.id))
+
+
+def record_head(
+    columns: Any,
+    models: Mapping[str, str],
+    jobs: Sequence[PlanJob] = (),
+    runs: Runs | None = None,
+) -> dict[str, Any]:
+    """The fields of a record without its documents.
+
+    Args:
+        columns: A row of the table, or what has its columns as attributes.
+        models: Its roles, each with the catalogue's name of its model.
+        jobs: Its latest runs.
+        runs: What is known of all of them.
+    """
+    summary = _summary(columns, models, runs)
+    return {**dict(summary), "attempts": columns.attempts, "jobs": list(jobs)}
+
+
+def _models(row: PlanRow) -> dict[str, str]:
+    return {model.role: model.architecture for model in row.models}
+
+
+def _summary(columns: Any, models: Mapping[str, str], runs: Runs | None = None) -> PlanSummary:
     same = set(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
     return PlanSummary.model_validate(
-        {name: getattr(row, name) for name in same}
-        | {
-            "cluster": row.cluster_name,
-            "models": {model.role: model.architecture for model in row.models},
-        }
+        {name: getattr(columns, name) for name in same}
+        | {"cluster": columns.cluster_name, "models": models}
         | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
     )

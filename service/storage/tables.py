@@ -14,7 +14,17 @@ from automap.service.storage.database import Base, UtcDateTime, utc_now
 Document = JSON(none_as_null=True)
 
 
-class PlanRow(Base):
+class Described:
+    """The columns of what people say of plans and jobs."""
+
+    name: Mapped[str] = mapped_column(String(200), default="", server_default="")
+    owner: Mapped[str] = mapped_column(String(64), default="local", server_default="local")
+    """Who posted it."""
+    labels: Mapped[dict[str, str]] = mapped_column(Document, default=dict, server_default="{}")
+    notes: Mapped[str | None] = mapped_column(Text)
+
+
+class PlanRow(Described, Base):
     """A plan, or the job that will make it: this table is also the queue."""
 
     __tablename__ = "plans"
@@ -31,6 +41,11 @@ class PlanRow(Base):
         ),
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
+        Index(None, "owner", "created_at", "id"),
+        Index(None, "name", "id"),
+        Index(None, "iteration_seconds", "id"),
+        Index(None, "price_per_iteration", "id"),
+        Index(None, "gpus_used", "id"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
@@ -60,10 +75,15 @@ class PlanRow(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    origin: Mapped[dict[str, str] | None] = mapped_column(Document)
+    """What `telemetry.context` carries from the request that made it to logs and spans."""
+    written_as: Mapped[str | None] = mapped_column(String(16))
+    """Which form of spec, plan and problem this is: readers of the same need not parse them."""
 
     models: Mapped[list["PlanModelRow"]] = relationship(
         lazy="raise", cascade="all, delete-orphan", passive_deletes=True
     )
+    text: Mapped["PlanTextRow"] = relationship(cascade="all, delete-orphan", passive_deletes=True)
 
 
 class PlanModelRow(Base):
@@ -76,6 +96,17 @@ class PlanModelRow(Base):
     )
     role: Mapped[str] = mapped_column(String(64), primary_key=True)
     architecture: Mapped[str] = mapped_column(String(200), index=True)
+
+
+class PlanTextRow(Base):
+    """What a plan is found by: its text in lower case, apart from the long documents."""
+
+    __tablename__ = "plan_texts"
+
+    plan_id: Mapped[UUID] = mapped_column(
+        ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True
+    )
+    text: Mapped[str] = mapped_column(Text)
 
 
 class ClusterRow(Base):
@@ -124,7 +155,7 @@ class ProfileRow(Base):
     """The job that measured it; none: a client brought it."""
 
 
-class JobRow(Base):
+class JobRow(Described, Base):
     """A run of a plan, or a measurement of the cluster: also the queue of the workers."""
 
     __tablename__ = "jobs"
@@ -152,6 +183,8 @@ class JobRow(Base):
         CheckConstraint("(kind = 'run') = (plan_id IS NOT NULL)", name="plan"),
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
+        Index(None, "owner", "created_at", "id"),
+        Index(None, "name", "id"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
@@ -187,8 +220,27 @@ class JobRow(Base):
     """Bytes of the last attempt's log that are in the tables below."""
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    origin: Mapped[dict[str, str] | None] = mapped_column(Document)
+    """What is carried from the request that made it."""
+
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Jobs with more are run first."""
+    retry_of: Mapped[UUID | None]
+    """The job that it repeats, which may be deleted."""
 
     plan: Mapped[PlanRow | None] = relationship(lazy="raise")
+    text: Mapped["JobTextRow"] = relationship(cascade="all, delete-orphan", passive_deletes=True)
+
+
+class JobTextRow(Base):
+    """What a job is found by, as a plan by its own."""
+
+    __tablename__ = "job_texts"
+
+    job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    text: Mapped[str] = mapped_column(Text)
 
 
 class JobEventRow(Base):
@@ -241,3 +293,43 @@ class IdempotencyRow(Base):
     )
     lease_token: Mapped[UUID | None]
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class ApiKeyRow(Base):
+    """A key to the service. Never removed: once there has been one, the service asks for keys."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index(None, "created_at", "id"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    digest: Mapped[str] = mapped_column(String(64))
+    """SHA-256 of the secret, which is 256 random bits and is not stored."""
+    owner: Mapped[str] = mapped_column(String(64), index=True)
+    note: Mapped[str] = mapped_column(String(200), default="")
+    scopes: Mapped[list[str]] = mapped_column(Document)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """To the minute."""
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class AuditRow(Base):
+    """A request that could change something, or was refused: who, what, and how it ended."""
+
+    __tablename__ = "audit_log"
+    __table_args__ = (Index(None, "created_at", "id"), Index(None, "owner", "created_at"))
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    owner: Mapped[str | None] = mapped_column(String(64))
+    """Whoever has sent it; none: nobody whom the service knows."""
+    key_id: Mapped[str | None] = mapped_column(String(64))
+    """The key's id, or environment-N; none: no key was asked for, or known."""
+    method: Mapped[str] = mapped_column(String(16))
+    route: Mapped[str] = mapped_column(String(200))
+    """With its parameters' names, such as /v1/plans/{plan_id}."""
+    resource_id: Mapped[str | None] = mapped_column(String(200))
+    """What it was about, or has made."""
+    status: Mapped[int]
+    remote_address: Mapped[str | None] = mapped_column(String(64))

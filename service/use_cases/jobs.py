@@ -5,19 +5,26 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from automap.executor.folders import RunFolders
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
-from automap.service.errors.domain import ConflictError, InvalidInputError
+from automap.service.errors.domain import ConflictError, InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
-from automap.service.runs.checked_settings import plan_errors, settings_errors, spec_errors
+from automap.service.runs.checked_settings import (
+    RunSettings,
+    plan_errors,
+    settings_errors,
+    spec_errors,
+)
 from automap.service.schemas.base import Body
-from automap.service.schemas.jobs import JobRecord, JobRequest
+from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.stored_documents import required
-from automap.service.storage.tables import PlanRow
+from automap.service.storage.tables import JobRow, PlanRow
+from automap.service.use_cases.folders import allowed_folders, folder_errors
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -40,19 +47,31 @@ def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) 
             return _as_run(job_records.find_job(session, answer.made))
 
 
-def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobRecord:
+def _make(
+    service: ServiceParts, body: Body[JobRequest], answer: Answer, *, retry_of: UUID | None = None
+) -> JobRecord:
     request = body.content
     _check_choice(request)
+    folders = allowed_folders(service.database, service.settings)
     spec = None
     if request.spec is not None:
         spec = resolve_spec(service, request.spec, prefix="spec.")
-        _check_settings(request, spec, body.data)
+        _check_settings(request, spec, body.data, folders)
     with service.database.transaction() as session:
         if spec is not None:
-            plan = _queued_plan(session, request, spec)
+            plan = _queued_plan(session, request, spec, owner=service.caller.owner)
         else:
-            plan = _stored_plan(session, request, body.data)
-        row = job_records.new_job_row(plan, request.settings)
+            plan = _stored_plan(session, request, body.data, folders)
+        row = job_records.new_job_row(
+            plan,
+            request.settings,
+            name=request.name,
+            owner=service.caller.owner,
+            labels=request.labels,
+            notes=request.notes,
+            priority=request.priority,
+            retry_of=retry_of,
+        )
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
@@ -80,7 +99,9 @@ def _check_choice(request: JobRequest) -> None:
         )
 
 
-def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
+def _check_settings(
+    request: JobRequest, spec: JobSpec, data: object, folders: RunFolders | None
+) -> None:
     mistakes = [
         error.model_copy(
             update={
@@ -88,7 +109,10 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
                 "value": error.value or shown(value_at(f"settings.{error.field}", data)),
             }
         )
-        for error in settings_errors(request.settings, spec)
+        for error in [
+            *settings_errors(request.settings, spec),
+            *folder_errors(request.settings, folders),
+        ]
     ]
     for error in spec_errors(spec, planned=request.spec is None):
         if request.spec is None:
@@ -101,15 +125,17 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         raise InvalidInputError(mistakes)
 
 
-def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
+def _queued_plan(session: Session, request: JobRequest, spec: JobSpec, *, owner: str) -> PlanRow:
     assert request.spec is not None
     named = request.spec.cluster if isinstance(request.spec.cluster, str) else None
-    row = plan_records.new_plan_row(spec, cluster_name=named)
+    row = plan_records.new_plan_row(spec, cluster_name=named, owner=owner)
     plan_queue.enqueue(session, row)
     return row
 
 
-def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow:
+def _stored_plan(
+    session: Session, request: JobRequest, data: object, folders: RunFolders | None
+) -> PlanRow:
     # Locked, so that it is neither deleted nor failed before the job is there to notice.
     row = session.scalars(
         select(PlanRow).where(PlanRow.id == request.plan_id).with_for_update()
@@ -124,7 +150,7 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
         raise InvalidInputError([error])
     if row.status in ("failed", "cancelled"):
         raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
-    _check_settings(request, required(JobSpec, row.spec, plan_id=row.id), data)
+    _check_settings(request, required(JobSpec, row.spec, plan_id=row.id), data, folders)
     if row.plan is not None and (lacks := plan_errors(required(Plan, row.plan, plan_id=row.id))):
         error = FieldError(
             field="plan_id",
@@ -134,6 +160,47 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
         )
         raise InvalidInputError([error])
     return row
+
+
+def retry_job(service: ServiceParts, job_id: UUID, *, key: str | None) -> JobRecord:
+    """Queue a new job like one that is over, checked as if it had been sent again.
+
+    Raises:
+        NotFoundError: there is none.
+        ConflictError: it is not over, it measures profiles, or its plan is gone.
+        InvalidInputError: its settings would be refused today.
+        OlderVersionError: an earlier version has stored them, and this one reads them no more.
+        KeyReusedError, RequestInProgressError: the key stands for another request.
+    """
+    with service.database.reading() as session:
+        request = _again(session.get(JobRow, job_id), job_id)
+    body = Body(content=request, data=request.model_dump(mode="json"))
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=str(job_id), of="retry:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _make(service, body, answer, retry_of=job_id)
+        with service.database.reading() as session:
+            return _as_run(job_records.find_job(session, answer.made))
+
+
+def _again(row: JobRow | None, job_id: UUID) -> JobRequest:
+    """The request that would make such a job."""
+    if row is None:
+        raise NotFoundError("job", job_id)
+    if row.status in UNFINISHED:
+        raise ConflictError(f"Job {job_id} is {row.status}: it can be run again when it is over")
+    if row.plan_id is None:
+        raise ConflictError(f"Job {job_id} measures the cluster: start another measurement")
+    return JobRequest(
+        plan_id=row.plan_id,
+        settings=required(RunSettings, row.settings, plan_id=row.plan_id),
+        name=row.name,
+        labels=row.labels,
+        notes=row.notes,
+        priority=row.priority,
+    )
 
 
 def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:

@@ -13,10 +13,10 @@ from automap.service.schemas.measurements import (
     MeasureRequest,
     ProfileJobRecord,
 )
-from automap.service.storage import job_records
+from automap.service.storage import descriptions, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.idempotency import Answer, answering_once
-from automap.service.storage.tables import JobRow
+from automap.service.storage.tables import JobRow, JobTextRow
 from automap.service.use_cases.service_parts import ServiceParts
 
 
@@ -46,6 +46,9 @@ def _queued(
     with service.database.transaction() as session:
         row = JobRow(
             kind="profile",
+            name=descriptions.MEASUREMENT,
+            owner=service.caller.owner,
+            labels={},
             plan=None,
             created_at=utc_now(),
             settings=settings.model_dump(mode="json"),
@@ -55,6 +58,7 @@ def _queued(
             attempts=0,
             log_offset=0,
         )
+        row.text = JobTextRow(text=descriptions.text_of_job(row))
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         return _as_profile(job_records.job_record(row))

@@ -16,13 +16,15 @@ from automap.service.schemas.base import Body
 from automap.service.schemas.plans import PlanRecord
 from automap.service.storage import plan_records, profile_files
 from automap.service.storage.idempotency import Answer, answering_once
+from automap.service.storage.plan_documents import StoredRecord, stored_record
+from automap.service.telemetry import context
 from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
 
 
 def post_plan(
     service: ServiceParts, body: Body[JobSpec], *, key: str | None, respond_async: bool
-) -> PlanRecord:
+) -> StoredRecord:
     """Plan a job, or queue it; an earlier request with the same key answers instead.
 
     Raises:
@@ -33,30 +35,28 @@ def post_plan(
     with answering_once(
         service.database, key, data=body.data, lease_seconds=service.settings.lease_seconds
     ) as answer:
-        if answer.made is None:
-            return _make(service, body, answer, respond_async)
-        with service.database.reading() as session:
-            return plan_records.find_plan(session, answer.made)
+        plan_id = answer.made or _make(service, body, answer, respond_async)
+    with service.database.reading() as session:
+        return stored_record(session, plan_id)
 
 
-def _make(
-    service: ServiceParts, body: Body[JobSpec], answer: Answer, respond_async: bool
-) -> PlanRecord:
+def _make(service: ServiceParts, body: Body[JobSpec], answer: Answer, respond_async: bool) -> UUID:
     spec = resolve_spec(service, body.content)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
-    row = plan_records.new_plan_row(spec, cluster_name=named)
-    plan = None if respond_async else _plan_now(service, spec, answer)
+    row = plan_records.new_plan_row(spec, cluster_name=named, owner=service.caller.owner)
+    with context.bound(plan_id=row.id):
+        plan = None if respond_async else _plan_now(service, spec, answer)
     with service.database.transaction() as session:
         if plan is None:
             plan_queue.enqueue(session, row)
         else:
             plan_queue.store_succeeded(session, row, plan)
         session.flush()
-        answer.complete(session, plan_id=row.id)
-        record = plan_records.plan_record(row)
+        plan_id = row.id
+        answer.complete(session, plan_id=plan_id)
     if plan is None:
         service.dispatcher.wake()
-    return record
+    return plan_id
 
 
 def _plan_now(service: ServiceParts, spec: JobSpec, answer: Answer) -> dict[str, JsonValue]:

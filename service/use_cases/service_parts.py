@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
+from automap.service.schemas.access import ALL_SCOPES, Scope
 from automap.service.schemas.studies import StrategyDescription
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
@@ -15,6 +16,9 @@ class Caller:
     """Who asks: whose plans and jobs those are that a request makes."""
 
     owner: str = "local"
+    scopes: frozenset[Scope] = ALL_SCOPES
+    key_id: str | None = None
+    """Which key was sent; none: none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

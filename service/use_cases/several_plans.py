@@ -115,7 +115,9 @@ def _queued(
     variants = []
     with service.database.transaction() as session:
         for case in cases:
-            row = plan_records.new_plan_row(case.job.spec, cluster_name=_name(request.spec))
+            row = plan_records.new_plan_row(
+                case.job.spec, cluster_name=_name(request.spec), owner=service.caller.owner
+            )
             plan_queue.enqueue(session, row)
             session.flush()
             variants.append(
@@ -143,7 +145,9 @@ def _stored(
     records = []
     with service.database.transaction() as session:
         for plan in plans:
-            row = plan_records.new_plan_row(plan.spec, cluster_name=cluster_name)
+            row = plan_records.new_plan_row(
+                plan.spec, cluster_name=cluster_name, owner=service.caller.owner
+            )
             document: dict[str, JsonValue] = plan.model_dump(mode="json", by_alias=True)
             plan_queue.store_succeeded(session, row, document)
             session.flush()

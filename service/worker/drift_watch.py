@@ -1,5 +1,6 @@
 """Watches one running job for drift from its plan, and has a planner process say what to do."""
 
+import contextvars
 import logging
 import threading
 from functools import cached_property
@@ -7,7 +8,11 @@ from functools import cached_property
 from automap.planner import Plan
 from automap.planner.errors import PlanningError
 from automap.planner.runs import Drift, RunWindow, Suggestion, Window, drift_of_window
-from automap.service.errors.domain import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.domain import (
+    OlderVersionError,
+    PlannerCancelledError,
+    PlannerProcessError,
+)
 from automap.service.planners.messages import SuggestTask
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import suggestions
@@ -16,6 +21,7 @@ from automap.service.runs import iteration_history, suggestion_notes
 from automap.service.settings import Settings
 from automap.service.storage import profile_files
 from automap.service.storage.database import Database
+from automap.service.storage.stored_documents import required
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +42,18 @@ class DriftWatch:
         self._held = held
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._is_unreadable = False
         self._asked_after = -settings.drift_pause_iterations
 
     def look(self, progress: Progress) -> None:
         """Compare the latest iterations with the plan, and raise or end a suggestion."""
+        if self._is_unreadable:
+            return
         try:
             self._look(progress)
+        except OlderVersionError as error:
+            self._is_unreadable = True
+            log.warning("job %s: cannot be compared with its plan: %s", self._held.job_id, error)
         except Exception:
             log.exception("job %s: cannot be compared with its plan", self._held.job_id)
 
@@ -51,6 +63,8 @@ class DriftWatch:
         process = PlannerProcess(
             profiles_folder=self._settings.profiles_folder,
             memory_bytes=self._settings.planner_memory_bytes,
+            serves="runs",
+            logs=self._settings.logs,
         )
         try:
             answer = process.run(
@@ -73,7 +87,9 @@ class DriftWatch:
 
     @cached_property
     def _plan(self) -> Plan:
-        return Plan.model_validate(self._held.plan)
+        """The job's plan; OlderVersionError where this version reads it no more."""
+        assert self._held.plan is not None, "a run has a plan"
+        return required(Plan, self._held.plan, plan_id=f"of job {self._held.job_id}")
 
     def _look(self, progress: Progress) -> None:
         known = iteration_history.read(progress.measured.get("iterations"))
@@ -107,8 +123,9 @@ class DriftWatch:
     def _ask(self, run_window: RunWindow, found: Drift) -> None:
         self._asked_after = run_window.window.last
         self._thread = threading.Thread(
-            target=self._raise,
-            args=(run_window, found),
+            # With the ids and the span of the thread that asks.
+            target=contextvars.copy_context().run,
+            args=(self._raise, run_window, found),
             name=f"drift {self._held.job_id}",
             daemon=True,
         )

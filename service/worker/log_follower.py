@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+from contextlib import suppress
 
 from automap.service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
 
@@ -41,8 +42,9 @@ class LogFollower:
             taken += piece
 
     def close(self) -> None:
-        """Stop reading."""
-        self._loop.call_soon_threadsafe(self._reading.cancel)
+        """Stop reading, if that has not ended by itself."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._reading.cancel)
         self._thread.join(timeout=5)
 
     def _run(self) -> None:

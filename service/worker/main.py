@@ -9,11 +9,13 @@ import threading
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap.executor.run.parent import when_stdin_closes
+from automap.executor.telemetry import traces
 from automap.service.environment import hide_environment
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.telemetry import logs
 from automap.service.worker.local_ray import LocalRay
 from automap.service.worker.ray_jobs import RayJobs, RayUnavailableError
 from automap.service.worker.supervision import Supervision
@@ -21,7 +23,7 @@ from automap.service.worker.supervision import Supervision
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""After Ray or the database did not answer."""
+"""After Ray or the database did not answer, or nothing could be written."""
 
 
 def can_submit() -> bool:
@@ -54,7 +56,7 @@ class Worker:
             self._say_well()
             try:
                 held = self._claim()
-            except (RayUnavailableError, SQLAlchemyError) as error:
+            except (RayUnavailableError, SQLAlchemyError, OSError) as error:
                 log.error("no job can be taken: %s", error)
                 self._stopping.wait(RETRY_SECONDS)
                 continue
@@ -119,9 +121,9 @@ class Worker:
 
 def work(settings: Settings, *, until_stdin_closes: bool = False) -> None:
     """Be a worker until SIGINT or SIGTERM; the database must have been migrated."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.set_up(settings.logs)
     hide_environment()
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    traces.start("automap-worker")
     database = Database(settings.database_url)
     worker = Worker(database, settings)
     for number in (signal.SIGINT, signal.SIGTERM):

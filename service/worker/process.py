@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from automap.service.settings import Settings
+from automap.service.settings import SECRETS_FOLDER, Settings
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,12 @@ class WorkerProcess:
             self._stopping.wait(RESTART_SECONDS)
 
     def _environment(self) -> dict[str, str]:
-        """Ours, without the keys of the API: no worker needs them, and jobs run as its user."""
-        given = {name: value for name, value in os.environ.items() if name != "AUTOMAP_API_KEYS"}
+        """Ours, without the keys of the API: no worker needs them, and jobs run as its user.
+
+        Nor does it get the folder of secrets, which has them too, and whose database would win.
+        """
+        kept = ("AUTOMAP_API_KEYS", SECRETS_FOLDER)
+        given = {name: value for name, value in os.environ.items() if name not in kept}
         return given | {"AUTOMAP_DATABASE_URL": self._settings.database_url}
 
     @staticmethod

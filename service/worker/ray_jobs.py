@@ -7,11 +7,13 @@ settings travel as the job's working directory, its output comes back as the job
 import logging
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
+
+from automap.service.telemetry import logs
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -56,6 +58,8 @@ class Submission:
     files: dict[str, bytes]
     """Put into the working directory of the entrypoint."""
     stop_seconds: int
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of the entrypoint."""
 
 
 class RayJobs:
@@ -104,7 +108,10 @@ class RayJobs:
                     runtime_env={
                         "working_dir": folder,
                         # Between SIGTERM and SIGKILL, when the job is stopped.
-                        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(submission.stop_seconds)},
+                        "env_vars": {
+                            **submission.environment,
+                            "RAY_JOB_STOP_WAIT_TIME_S": str(submission.stop_seconds),
+                        },
                     },
                 )
             except Exception as error:
@@ -189,6 +196,8 @@ def _connected(address: str) -> "JobSubmissionClient":
         from ray.job_submission import JobSubmissionClient
     except ImportError as error:
         raise RayUnavailableError(f"Ray is not installed here: {error}") from error
+
+    logs.take_over("ray")
 
     class Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
         """Waits for no answer for ever, as Ray's own client does."""

@@ -4,6 +4,8 @@ import json
 import shlex
 import sys
 
+from automap.executor.folders import RunFolders
+from automap.executor.telemetry import traces
 from automap.profiler.settings import ProfileSettings
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.checked_settings import RunSettings, resuming
@@ -15,22 +17,31 @@ LOCK_SECONDS = 60.0
 """Seconds for what a killed attempt has left behind to be gone from the devices."""
 
 
-def submission_of(held: JobClaim, settings: Settings) -> Submission:
-    """The next attempt of a job. Its folder is its own: what earlier attempts left is there."""
+def submission_of(
+    held: JobClaim, settings: Settings, folders: RunFolders | None = None
+) -> Submission:
+    """The next attempt of a job. Its folder is its own: what earlier attempts left is there.
+
+    What a run opens is below `folders`; without them it may open anything.
+    """
     if held.kind == "run":
-        command, arguments, files = _run(held, settings)
+        command, arguments, files = _run(held, settings, folders)
     else:
         command, arguments, files = _profile(held, settings)
+    parent = traces.traceparent()
     return Submission(
         submission_id=held.submission_id,
         # exec: the program itself gets the signals, and its exit code is the job's.
         entrypoint=f"exec {command} {shlex.join(arguments)}",
         files=files,
         stop_seconds=settings.stop_seconds,
+        environment={} if parent is None else {"TRACEPARENT": parent},
     )
 
 
-def _run(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, bytes]]:
+def _run(
+    held: JobClaim, settings: Settings, folders: RunFolders | None
+) -> tuple[str, list[str], dict[str, bytes]]:
     run_settings = resuming(RunSettings.model_validate(held.settings))
     arguments = [
         *("--plan", "plan.json", "--settings", "settings.json"),
@@ -40,6 +51,9 @@ def _run(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, 
         "plan.json": json.dumps(held.plan).encode(),
         "settings.json": run_settings.model_dump_json().encode(),
     }
+    if folders is not None:
+        arguments += ["--folders", "folders.json"]
+        files["folders.json"] = folders.as_json().encode()
     return settings.run_command or _python(settings, "automap.executor.run"), arguments, files
 
 

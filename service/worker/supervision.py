@@ -11,6 +11,7 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from automap.executor.telemetry import traces
 from automap.service.errors.domain import (
     ProfileFailedError,
     ProfileRefusedError,
@@ -24,6 +25,8 @@ from automap.service.runs.output import OutputReader, Printed
 from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
+from automap.service.telemetry import context
+from automap.service.use_cases.folders import allowed_folders
 from automap.service.worker.drift_watch import DriftWatch
 from automap.service.worker.log_follower import LogFollower
 from automap.service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
@@ -67,12 +70,22 @@ class Supervision:
 
     def run(self) -> None:
         """Stay with the job until it is over, is no longer ours, or the worker stops."""
+        job = str(self._held.job_id)
+        with (
+            context.resumed(self._held.origin),
+            context.bound(job_id=job),
+            traces.span("job", job_id=job),
+        ):
+            self._supervise()
+
+    def _supervise(self) -> None:
         try:
             while not self._stopping.is_set():
                 try:
                     if self._step():
                         return
-                except (RayUnavailableError, SQLAlchemyError) as error:
+                except (RayUnavailableError, SQLAlchemyError, OSError) as error:
+                    # OSError: a full disk, mostly.
                     self._begin_anew(error)
                     self._stopping.wait(self._settings.poll_seconds)
             self._write(lambda session: job_queue.release(session, self._held))
@@ -117,8 +130,11 @@ class Supervision:
             return True
         if self._held.was_running:
             return self._try_again("Ray was restarted and knows it no more")
-        ray.submit(submission_of(self._held, self._settings))
-        log.info("job %s: submitted as %s", self._held.job_id, self._held.submission_id)
+        name = self._held.submission_id
+        folders = allowed_folders(self._database, self._settings)
+        with context.bound(submission_id=name), traces.span("submit", submission_id=name):
+            ray.submit(submission_of(self._held, self._settings, folders))
+            log.info("job %s: submitted as %s", self._held.job_id, name)
         return False
 
     def _note_running(self) -> None:

@@ -33,6 +33,7 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
     assert "changes what is learned: responses are of weights with 8 bits" in asked
 
 
+@pytest.mark.slow
 def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--json", "--at-least", "0.06")
     found = json.loads(out)

@@ -95,6 +95,7 @@ def test_a_job_is_planned_for_the_target_that_it_is_exported_to(
     assert (code, out.startswith("#!/usr/bin/env bash")) == (0, True)
 
 
+@pytest.mark.slow
 def test_targets_say_what_they_cost_a_job(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -135,7 +136,7 @@ def test_targets_are_listed_with_what_they_cannot_be_told(
     assert "Safe-RLHF" in out
     code, out, _ = call(capsys, "targets", "--json")
     rows = json.loads(out)
-    assert [row["name"] for row in rows] == ["automap", "verl@0.9.1"]
+    assert [row["name"] for row in rows] == ["automap", "verl@0.9.1", "slime@0.3.1"]
     assert {"name", "what", "instead"} == set(rows[1]["limits"][0])
 
 

@@ -88,6 +88,8 @@ def test_commands_have_these_options(document: Path) -> None:
     ("arguments", "complaint"),
     [
         (["fly", "x"], "automap fly"),
+        (["db", "fly"], "automap … fly"),
+        (["db", "backup", "x", "--fly"], "No such option"),
         (["plan", "x", "--fly"], "No such option"),
         (["plan", "x", "y"], "unexpected extra argument"),
         (["run", "--output"], "requires an argument"),
@@ -103,7 +105,14 @@ def check_command(arguments: list[str]) -> None:
     """Parse it, as the command line would, and run nothing."""
     name, *rest = [argument for argument in arguments if argument != "--debug"] or ["plan"]
     assert name in COMMANDS, f"automap {name}"
-    COMMANDS[name].make_context(name, rest)
+    command = COMMANDS[name]
+    if parts := getattr(command, "commands", None):  # of a command of several
+        if not rest:
+            return
+        name, *rest = rest
+        assert name in parts, f"automap … {name}"
+        command = parts[name]
+    command.make_context(name, rest)
 
 
 def test_the_table_of_frameworks_has_their_defaults() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from automap.planner import Launch, export_into
+from automap.planner.exports.subject import Subject, subject_of
 from automap.planner.exports.verl.settings import launch_of
-from automap.planner.exports.verl.subject import Subject, subject_of
 from automap.planner.frameworks import framework
 from automap.planner.imports import LaunchFile
 from automap.planner.job.resolution import resolve

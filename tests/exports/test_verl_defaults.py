@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from automap.planner.frameworks import framework
+from automap.planner.imports.settings import Settings
 from automap.planner.imports.verl.overrides import Overrides
-from automap.planner.imports.verl.settings import Settings
 from tests.exports.verl_code import MISSING, PYTHON
 
 pytestmark = [

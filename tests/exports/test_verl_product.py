@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from automap.planner.errors import InfeasibleError
-from automap.planner.exports.verl.refusals import refusals
+from automap.planner.exports.refusals import refusals
 from automap.planner.plan.types import Plan
 from tests.exports.asked import ask, differences, subject
 from tests.exports.verl_code import MISSING

@@ -17,10 +17,12 @@ from tests.service.support.workers import Ray, start_ray, stop_ray
 # These submit real jobs to a real Ray: `make executor` installs it.
 WITH_RAY = [
     "worker/test_worker.py",
+    "worker/test_supervision.py",
     "worker/test_restart_of_jobs.py",
     "worker/test_local_ray.py",
     "worker/test_executor.py",
     "worker/test_measuring.py",
+    "worker/test_traces.py",
 ]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 

@@ -13,6 +13,7 @@ from automap.service.planners.pool import PlannerProcess
 from automap.service.settings import Settings
 from automap.service.worker import local_ray
 from automap.service.worker.local_ray import LocalRay
+from automap.service.worker.process import WorkerProcess
 from automap.service.worker.ray_jobs import RayUnavailableError
 
 SECRETS = {
@@ -72,3 +73,20 @@ def test_the_services_own_environment_is_hidden() -> None:
     code += "dumpable = lambda: ctypes.CDLL(None).prctl(3); print(dumpable(), hide(), dumpable())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     assert printed.split() == [b"1", b"None", b"0"]
+
+
+def test_the_worker_beside_an_api_gets_its_database_and_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "automap_database_url").write_text("sqlite:////secret.db")
+    (tmp_path / "automap_api_keys").write_text("key")
+    monkeypatch.setenv("AUTOMAP_SECRETS_FOLDER", str(tmp_path))
+    monkeypatch.setenv("AUTOMAP_API_KEYS", "other")
+    settings = Settings(database_url="sqlite:////given.db")
+    assert [key.get_secret_value() for key in settings.api_keys] == ["key"]
+    environment = WorkerProcess(settings)._environment()
+    for name in ("AUTOMAP_SECRETS_FOLDER", "AUTOMAP_API_KEYS"):
+        monkeypatch.delenv(name)
+        assert name not in environment
+    monkeypatch.setenv("AUTOMAP_DATABASE_URL", environment["AUTOMAP_DATABASE_URL"])
+    assert Settings().database_url == "sqlite:////given.db"

@@ -53,7 +53,7 @@ class Architecture:
         if isinstance(config, PreTrainedConfig):
             own: Any = copy.deepcopy(config)
         else:
-            own = AutoConfig.from_pretrained(config)
+            own = AutoConfig.from_pretrained(config)  # nosec B615  # a local folder
         _check(own)
         return cls(
             config=own,

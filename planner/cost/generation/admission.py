@@ -50,12 +50,15 @@ class Followed:
     lengths: FloatArray
     prompt_tokens: float
     cache_tokens: FloatArray
-    """[row]: tokens that the cache holds, for all representatives together."""
+    """[row]: tokens that the cache holds, for all representatives together; inf: no limit."""
     turns: int
     absent_steps: FloatArray
     """[row]: environment time after each turn, in decode steps."""
     stride: float
     """Decode steps that are taken at once."""
+    slots: FloatArray | None = None
+    """[row]: representatives that may run at once, with one turn; None: as many as the cache
+    holds."""
 
 
 def follow(what: Followed, cells: FloatArray) -> Busy:
@@ -75,7 +78,7 @@ def follow(what: Followed, cells: FloatArray) -> Busy:
         steps=np.asarray(steps, dtype=np.float64),
         running=_parts(np.array(batch.shares), somebody, batch.busy_until),
         age_tokens=_parts(np.array(batch.ages), somebody, batch.busy_until),
-        evicted_tokens=batch.evicted,
+        evicted_tokens=np.where(np.isinf(what.cache_tokens), 0.0, batch.evicted),
         last_ages=batch.last,
         beside=_beside(batch, rest, cells),
         absences=np.clip(absences, 0.0, what.turns) if what.turns > 1 else np.ones(len(steps)),
@@ -116,6 +119,8 @@ class _Batch:
         limit = what.cache_tokens[:, None] * (1 + 1e-9)
         if what.turns == 1:  # all arrive together: they stand in order
             fits, first = np.cumsum(held, axis=1) <= limit, present.argmax(axis=1)
+            if what.slots is not None:
+                fits &= np.cumsum(present, axis=1) <= what.slots[:, None]
         else:
             order = np.argsort(np.where(present, self.arrival, np.inf), axis=1, kind="stable")
             fits = np.empty_like(present)

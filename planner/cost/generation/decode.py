@@ -6,7 +6,11 @@ import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import constants
-from automap.planner.cost.generation.forward_pass import ForwardPass, forward_pass_seconds
+from automap.planner.cost.generation.forward_pass import (
+    ForwardPass,
+    eager_seconds,
+    forward_pass_seconds,
+)
 from automap.planner.cost.layer.attended import (
     attends,
     indexer_cache_elements,
@@ -50,6 +54,8 @@ class StepTables:
     communication: FloatArray
     source: IntArray
     """Weakest provenance [shape], as an index into layout.SOURCES."""
+    least_seconds: float = 0.0
+    """Time to launch the kernels of a step that is not replayed from a graph."""
 
     def at(
         self, shape: IntArray, batch: FloatArray, cache_length: FloatArray
@@ -88,7 +94,7 @@ def step_tables(
     """Tabulate a decode step; micro-batches of a pipeline each pass all stages."""
     count = int(np.ceil(2 * np.log2(max(largest_batch, 2)))) + 2
     batches = np.sqrt(2.0) ** np.arange(count)
-    grid = _grid(shapes, batches)
+    grid = _grid(shapes, batches, captured=context.engine.captured)
     compute, moved = forward_pass_seconds(context, grid)
     columns = (
         shapes.tensor_parallel_size[:, None, None],
@@ -111,6 +117,7 @@ def step_tables(
         attention=attention.seconds,
         communication=moved.seconds.reshape(size),
         source=np.maximum.reduce(sources),
+        least_seconds=0.0 if context.engine.captured else eager_seconds(context),
     )
 
 
@@ -174,7 +181,7 @@ def _indexer(
     return one if keys else Timed(np.zeros(1), np.zeros(1, dtype=np.int64))
 
 
-def _grid(shapes: EngineShapes, batches: FloatArray) -> ForwardPass:
+def _grid(shapes: EngineShapes, batches: FloatArray, *, captured: bool) -> ForwardPass:
     count = len(batches)
     tokens = np.tile(np.ceil(batches - 1e-9).astype(np.int64), len(shapes))
     return ForwardPass(
@@ -183,5 +190,5 @@ def _grid(shapes: EngineShapes, batches: FloatArray) -> ForwardPass:
         np.repeat(shapes.expert_parallel_size, count),
         tokens,
         logits=tokens,
-        captured=True,
+        captured=captured,
     )

@@ -32,6 +32,10 @@ class Running:
     """Sequences of the whole call, over all replicas."""
     most_at_once: IntArray
     """Most sequences [candidate] that a replica can run at once, before any has grown."""
+    slots: IntArray | None = None
+    """Most sequences [candidate] that the engine runs at once on any cache; None: no limit."""
+    in_slots: Rollout | None = None
+    """`process` where slots are what is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Steps:
         each = np.maximum(timeline.batch / self.stages[:, None], 1.0)
         compute, moved = self.tables.at(self.shape[:, None], each, prompt + timeline.age_tokens)
         overhead = self.engine.step_seconds + self.engine.sequence_seconds * timeline.batch
+        if self.tables.least_seconds:
+            overhead += np.maximum(self.tables.least_seconds - compute - moved, 0.0)
         return compute, moved, overhead
 
 
@@ -95,7 +101,8 @@ def decode(steps: Steps, prefill: Prefill, running: Running, workload: WorkloadS
     """Price all decode steps of a generate call [candidate]; the slowest replica counts."""
     # Many layouts, budgets and replica counts lead to the same timeline of the batch.
     level = np.ceil(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
-    alike, timeline_of = distinct_rows(running.sequences, level.astype(np.int64))
+    slots = running.sequences if running.slots is None else running.slots
+    alike, timeline_of = distinct_rows(running.sequences, level.astype(np.int64), slots)
     sequences = running.sequences[alike]
     # The level's own size: whatever else is priced beside it, a row has the same seconds.
     cache_tokens = sequences * (np.exp2(level[alike] / CAPACITY_LEVELS) - 1.0)
@@ -105,6 +112,14 @@ def decode(steps: Steps, prefill: Prefill, running: Running, workload: WorkloadS
         cache_tokens=cache_tokens,
         num_sequences=running.num_sequences,
     )
+    if running.in_slots is not None:
+        limited = phases(
+            running.in_slots,
+            sequences=sequences,
+            cache_tokens=slots[alike].astype(np.float64),
+            num_sequences=running.num_sequences,
+        )
+        timelines = timelines.or_longer(limited)
     first, inverse = distinct_rows(steps.shape, timeline_of)
     steps, which = steps.take(first), timeline_of[first]
     timeline = timelines.take(which)

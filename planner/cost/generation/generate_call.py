@@ -19,6 +19,7 @@ from automap.planner.cost.generation.kv_cache import (
     absent_processes,
     kv_bytes_per_token,
     response_process,
+    slot_process,
     typical_tokens,
 )
 from automap.planner.cost.generation.prefill import prefill_seconds
@@ -117,7 +118,9 @@ def generation_phases(
     )
     first, shape = distinct_rows(*columns)
     shapes = EngineShapes(*(column[first] for column in columns))
-    running = _running(model, call, workload, generation_layouts, kv_cache_bytes=kv_cache_bytes)
+    running = _running(
+        model, call, workload, generation_layouts, context.engine, kv_cache_bytes=kv_cache_bytes
+    )
     longest = workload.prompt_length.max_tokens + running.process.longest_tokens
     tables = step_tables(
         context,
@@ -192,6 +195,7 @@ def _running(
     call: Call,
     workload: WorkloadSpec,
     generation_layouts: GenerationLayouts,
+    engine: EngineProfile,
     *,
     kv_cache_bytes: IntArray,
 ) -> Running:
@@ -206,14 +210,30 @@ def _running(
     sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     capacity = kv_cache_bytes // per_token
     started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
+    slots = _slots(engine, generation_layouts)
     return Running(
         process,
         absent_processes(call, workload),
         sequences,
         capacity,
         call.num_sequences,
-        most_at_once=np.minimum(sequences, started),
+        most_at_once=np.minimum(
+            sequences, started if slots is None else np.minimum(started, slots)
+        ),
+        slots=slots,
+        in_slots=None if slots is None else slot_process(call, workload),
     )
+
+
+def _slots(engine: EngineProfile, layouts: GenerationLayouts) -> IntArray | None:
+    """Most sequences [candidate] that a replica runs at once by its engine's settings."""
+    tensor, stages = layouts.tensor_parallel_size, layouts.pipeline_parallel_size
+    limits = []
+    if engine.max_sequences is not None:
+        limits.append(np.full_like(tensor, engine.max_sequences))
+    if engine.max_sequences_per_gpu is not None:
+        limits.append(engine.max_sequences_per_gpu * tensor * stages)
+    return np.minimum.reduce(limits) if limits else None
 
 
 def _transient_bytes(

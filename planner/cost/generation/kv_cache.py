@@ -6,7 +6,12 @@ import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture, layers_by_mixer
 from automap.planner.cost import constants
-from automap.planner.cost.generation.rollout import Rollout, rollout, rollouts_with_absences
+from automap.planner.cost.generation.rollout import (
+    Rollout,
+    rollout,
+    rollout_in_slots,
+    rollouts_with_absences,
+)
 from automap.planner.cost.layer.attended import (
     attends,
     indexer_cache_elements,
@@ -29,6 +34,17 @@ def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
     """How many of the call's responses run at once, without environment times."""
     points, weights = workload.response_length.distribution()
     return rollout(
+        tuple(points.tolist()),
+        tuple(weights.tolist()),
+        prompt_tokens=_prompt_tokens(workload),
+        num_draws=call.num_sequences,
+    )
+
+
+def slot_process(call: Call, workload: WorkloadSpec) -> Rollout:
+    """How many of the call's responses run at once in engines that run at most so many."""
+    points, weights = workload.response_length.distribution()
+    return rollout_in_slots(
         tuple(points.tolist()),
         tuple(weights.tolist()),
         prompt_tokens=_prompt_tokens(workload),

@@ -114,6 +114,17 @@ class Phases:
         """The given rows, in that order."""
         return Phases(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
+    def or_longer(self, other: "Phases") -> "Phases":
+        """Each row of the two that takes more steps: of two limits the one that binds."""
+        longer = other.steps.sum(axis=1) > self.steps.sum(axis=1)
+        return Phases(
+            *(
+                np.where(longer.reshape(-1, *[1] * (one.ndim - 1)), getattr(other, name), one)
+                for name in self.__dataclass_fields__
+                for one in [getattr(self, name)]
+            )
+        )
+
     def deviation_seconds(self, step_seconds: FloatArray, process: Rollout) -> FloatArray:
         """Standard deviation of the seconds of all steps when lengths are drawn anew.
 
@@ -144,6 +155,22 @@ def rollout(
     return _rollouts(*stated, turns=1, absent_steps=np.zeros(1))[0]
 
 
+@lru_cache(maxsize=256)
+def rollout_in_slots(
+    lengths: tuple[float, ...],
+    weights: tuple[float, ...],
+    *,
+    prompt_tokens: float,
+    num_draws: int,
+) -> Rollout:
+    """Follow a length distribution on a large cache, in engines that run at most so many sequences.
+
+    What is said of tokens of a cache holds for its slots: `capacities` are slots per sequence.
+    """
+    stated = (np.array(lengths), np.array(weights), prompt_tokens, num_draws)
+    return _rollouts(*stated, turns=1, absent_steps=np.zeros(1), in_slots=True)[0]
+
+
 @lru_cache(maxsize=64)
 def rollouts_with_absences(
     lengths: tuple[float, ...],
@@ -167,6 +194,7 @@ def _rollouts(
     *,
     turns: int,
     absent_steps: FloatArray,
+    in_slots: bool = False,
 ) -> tuple[Rollout, ...]:
     """One rollout for each environment time in `absent_steps`."""
     mean = float(points @ mass)
@@ -177,15 +205,18 @@ def _rollouts(
     beyond = int(np.searchsorted(-alive, -UNSEEN / num_draws))
     edges = points[min(beyond, len(points) - 1)] * np.linspace(0.0, 1.0, CELLS + 1) ** 1.5
     in_turns = turns > 1
-    least = LEAST_SHARES[in_turns] * (prompt_tokens + mean)
-    capacities = _capacities(share * held, least=least, fineness=FINENESS[in_turns])
+    least = LEAST_SHARES[in_turns] * (1.0 if in_slots else prompt_tokens + mean)
+    most = 1.0 if in_slots else share * held
+    capacities = _capacities(most, least=least, fineness=FINENESS[in_turns])
     followed = np.append(capacities[:-1], np.inf)  # of the largest, nobody waits, by definition
 
     sequences = representatives(points, mass, REPRESENTATIVES[in_turns])
+    limits = np.tile(followed, len(absent_steps)) * len(sequences)
     what = Followed(
         lengths=sequences.lengths,
         prompt_tokens=prompt_tokens,
-        cache_tokens=np.tile(followed, len(absent_steps)) * len(sequences),
+        cache_tokens=np.full_like(limits, np.inf) if in_slots else limits,
+        slots=limits if in_slots else None,
         turns=turns,
         absent_steps=np.repeat(absent_steps, len(followed)),
         stride=mean / STRIDES / max(min(turns, MOST_TURNS) / 2, 1.0),

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from automap.planner.exports.verl.batches import Batches, micro_batches
-from automap.planner.exports.verl.layouts import SIZES, VIRTUAL, stages_of
-from automap.planner.exports.verl.lines import Lines
-from automap.planner.exports.verl.refusals import PRECISIONS
-from automap.planner.exports.verl.subject import Subject
+from automap.planner.exports.batches import Batches, micro_batches
+from automap.planner.exports.layouts import SIZES, VIRTUAL, stages_of
+from automap.planner.exports.lines import Lines
+from automap.planner.exports.refusals import PRECISIONS
+from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CopyPlan
 
 OPTIMIZERS = {

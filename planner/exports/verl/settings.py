@@ -4,17 +4,24 @@ import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.launch import Launch
-from automap.planner.exports.verl.layouts import attention_replicas
-from automap.planner.exports.verl.lines import Lines
-from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS, engine_bytes
-from automap.planner.exports.verl.role_settings import add_role, add_scoring
-from automap.planner.exports.verl.script import script_of
-from automap.planner.exports.verl.serving import (
+from automap.planner.exports.layouts import attention_replicas
+from automap.planner.exports.lines import Lines
+from automap.planner.exports.models import model_of
+from automap.planner.exports.refusals import (
+    PRECISIONS,
+    engine_bytes,
+    share_below,
+    static_bytes,
+)
+from automap.planner.exports.serving import (
     longest_scored,
     longest_sequence,
     serving_bytes,
 )
-from automap.planner.exports.verl.subject import NodeRange, Subject
+from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
+from automap.planner.exports.verl.role_settings import add_role, add_scoring
+from automap.planner.exports.verl.script import script_of
 from automap.planner.plan.types import CallPlan, CopyPlan
 
 ENDLESS = 1_000_000
@@ -25,7 +32,9 @@ CLIPS = {"dapo": (0.2, 0.28)}
 
 def launch_of(subject: Subject) -> Launch:
     """The launch of a plan that nothing refuses."""
-    lines = Lines(subject.framework, subject.engine)
+    lines = Lines(
+        subject.framework, subject.engine, lambda value, _: hydra_value(value), hydra_quoted
+    )
     _add_algorithm(subject, lines)
     _add_synchrony(subject, lines)
     _add_pools(subject, lines)
@@ -61,7 +70,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     because = f"algorithm: {algorithm}"
     engine = "dp" if subject.engine == "fsdp" else subject.engine
     lines.add("engine", engine, f"engine of the actor: {subject.engine}")
-    lines.add("advantage", ADVANTAGES[algorithm], because)
+    lines.add("advantage", subject.framework.algorithms[algorithm], because)
     lines.add("with_critic", "critic" in subject.homes, because)
     lines.add("dynamic_sampling", algorithm == "dapo", because)
     low, high = CLIPS.get(algorithm, (0.2, 0.2))
@@ -169,16 +178,11 @@ def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
             lines.add("cache_precision", "fp8", stated, role=role)
         needed = engine_bytes(call)
     else:
-        needed = call.bytes_by_kind.weights + cache
+        needed = static_bytes(subject, call)
     why = f"{call.id}: {needed} of {memory} bytes"
     lines.add("memory_share", share_below(needed, memory), why, role=role)
     where = "of its own" if subject.apart else "that others use too"
     lines.add("engine_sleeps", not subject.apart, f"{call.id} on GPUs {where}", role=role)
-
-
-def share_below(part: int, whole: int) -> float:
-    """A share in ten-thousandths, rounded down: more might not be free."""
-    return math.floor(10_000 * part / whole) / 10_000
 
 
 def _scores(subject: Subject) -> str:
@@ -232,10 +236,3 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.add("logger", ["console", "file"], "automap calibrate reads the file")
     lines.add("project", "automap", "where its files go")
     lines.add_text("name", subject.plan.name, "name of the plan")
-
-
-def model_of(subject: Subject, role: str) -> str:
-    """What a placeholder for a model asks for."""
-    named = subject.job.spec.models[role].architecture
-    what = named if isinstance(named, str) else "with the sizes of the spec"
-    return f"folder of the {role}: {what}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SETTING = re.compile(r"(['\"]?)([+~]{0,2}[A-Za-z_][\w@/.\-]*)=(.*)", re.DOTALL)
+_ARGUMENT = re.compile(r"(--[\w\-]+)(?:(=|(?:\s|\\\n)+)(.*))?", re.DOTALL)
 _INSIDE = {"'": re.compile(r"[^']*"), '"': re.compile(r'[^"$`\\!]*')}
 """Quote → texts that stand for themselves between two of it."""
 _REST = re.compile(r"[ \t]*(?:#[^\n]*)?(?=\n|$)")
@@ -45,6 +46,20 @@ def with_value(written: str, value: str) -> str | None:
         inside = _INSIDE[quote].fullmatch(value)
         return f"{key}={quote}{value}{quote}" if inside else f"{key}={shlex.quote(value)}"
     return f"{key}={shlex.quote(value)}" if value else f"{key}="
+
+
+def is_argument(key: str) -> bool:
+    """Whether a setting is an argument, `--key value` or a flag, and no override `key=value`."""
+    return key.startswith("--")
+
+
+def with_argument(written: str, value: str) -> str | None:
+    """An argument as it is written, with another value; None: it is written in another way."""
+    found = _ARGUMENT.fullmatch(written)
+    if found is None:
+        return None
+    key, between = found[1], found[2] or " "
+    return key if value == "True" else f"{key}{between}{shlex.quote(value)}"
 
 
 def added(text: str, end: int, words: Iterable[str]) -> Edit:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.verl.overrides import Given, Overrides
-from automap.planner.imports.verl.values import Value, ValueFormError, read_value
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.values import Value, ValueFormError, read_value
 
 MEGATRON = {"model_engine": "megatron"}
 HYBRID = "actor_rollout_ref.hybrid_engine"

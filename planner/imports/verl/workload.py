@@ -4,18 +4,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from automap.planner import catalogue
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
+from automap.planner.imports.answers import architecture_of, lengths_of
 from automap.planner.imports.launch import Answers
+from automap.planner.imports.pools import Pools
+from automap.planner.imports.settings import Settings
 from automap.planner.imports.verl.entries import generated
-from automap.planner.imports.verl.pools import Pools
-from automap.planner.imports.verl.settings import Settings
-from automap.planner.spec import JobSpec, LengthSpec
+from automap.planner.spec import JobSpec
 
-ALGORITHMS = {advantage: name for name, advantage in ADVANTAGES.items() if name != "dapo"}
-"""What verl calls an estimate of advantages → the algorithm."""
 PRICED_AS = {
     "rloo_vectorized": "rloo",
     "grpo_vectorized": "grpo",
@@ -34,12 +32,15 @@ MAX_STALENESS = 16
 def algorithm_of(settings: Settings) -> str:
     """The algorithm of a launch."""
     advantage = settings.text("advantage")
+    algorithms = {
+        theirs: ours for ours, theirs in settings.framework.algorithms.items() if ours != "dapo"
+    }
     if advantage in PRICED_AS:
         told = f"{advantage} makes the calls of {PRICED_AS[advantage]}, and is priced as it"
         settings.note("assumed", told, settings.given("advantage"))
-    name = ALGORITHMS.get(advantage) or PRICED_AS.get(advantage)
+    name = algorithms.get(advantage) or PRICED_AS.get(advantage)
     if name is None:
-        known = ", ".join([*ALGORITHMS, *PRICED_AS])
+        known = ", ".join([*algorithms, *PRICED_AS])
         settings.refuse(f"{settings.where('advantage')} is {advantage[:60]!r}", f"known: {known}")
         name = "grpo"
     dynamic = settings.flag("dynamic_sampling")
@@ -95,18 +96,18 @@ def _kl(settings: Settings) -> str:
 
 
 def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> dict[str, Any]:
-    actor = {"architecture": _architecture(settings, answers, "actor")}
+    actor = {"architecture": architecture_of(settings, answers, "actor")}
     rank = settings.whole("lora_rank", "actor", least=0)
     found: dict[str, Any] = {"actor": actor | ({"lora": {"rank": rank}} if rank else {})}
     if kl != "none" and not rank:
         found["reference"] = dict(actor)
     if algorithm == "ppo":
-        critic: dict[str, Any] = {"architecture": _architecture(settings, answers, "critic")}
+        critic: dict[str, Any] = {"architecture": architecture_of(settings, answers, "critic")}
         rank = settings.whole("lora_rank", "critic", least=0)
         found["critic"] = critic | ({"lora": {"rank": rank}} if rank else {})
     found["reward"] = {"function": True}
     if settings.flag("with_reward_model"):
-        found["reward"] = {"architecture": _architecture(settings, answers, "reward")}
+        found["reward"] = {"architecture": architecture_of(settings, answers, "reward")}
     else:
         settings.needless("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
@@ -117,66 +118,15 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
     return found
 
 
-def _architecture(settings: Settings, answers: Answers, role: str) -> object:
-    """The model of a role, by the user's word, or by its path's name in the catalogue."""
-    settings.decides.setdefault(settings.key("model", role), "folder of the model")
-    if role in answers.models:
-        named = answers.models[role]
-        return named if isinstance(named, str) else named.model_dump(mode="json")
-    given = settings.given("model", role)
-    # The name of a folder is enough, wherever it lies.
-    last = given.value.rstrip("/").rpartition("/")[2] if given is not None else ""
-    if given is None or (given.unknown is not None and (not last or "${" in last)):
-        shown = "is not set" if given is None else f"is {given.value[:60]}"
-        settings.ask(f"{settings.where('model', role)} {shown}", f"--model {role}=NAME|config.json")
-        return "qwen2.5-7b"
-    path = last if given.unknown is not None else settings.text("model", role).rstrip("/")
-    cached = [each for each in path.split("/") if each.startswith("models--")]
-    for name in (path, "/".join(path.split("/")[-2:]), path.rpartition("/")[2], *cached):
-        found = catalogue.find_model(name.replace("models--", "").replace("--", "/"))
-        if found is not None:
-            return found.name
-    settings.ask(
-        f"{settings.where('model', role)} is {path[:80]!r}, which the catalogue does not know",
-        f"--model {role}=NAME|config.json",
-    )
-    return "qwen2.5-7b"
-
-
-def _lengths(settings: Settings, given: LengthSpec | None, what: str) -> LengthSpec:
-    """A length with the launch's maximum; the launch has no other number of it."""
-    longest = settings.size(f"{what}_length")
-    if given is None:
-        option = "--lengths" if what == "response" else "--prompt-lengths"
-        settings.ask(
-            f"no launch says how long {what}s are, only that they end at {longest} tokens",
-            f"{option} mean=TOKENS (or p50, p90, p99), or --log FILE",
-        )
-        return LengthSpec(mean=float(max(longest // 2, 1)), max=longest)
-    if given.histogram is not None or given.max is not None:
-        return given
-    known = {name: getattr(given, name) for name in ("mean", "p50", "p90", "p99")}
-    if given.mean is not None and given.mean > longest:
-        option = "--lengths" if what == "response" else "--prompt-lengths"
-        settings.ask(
-            f"{option} mean={given.mean:g} is above the launch's longest of {longest} tokens",
-            f"{option} mean= at most {longest}",
-        )
-    cut = {name: min(value, float(longest)) for name, value in known.items() if value is not None}
-    if any(value > longest for value in known.values() if value is not None):
-        settings.assume(f"{what}s end at the launch's {longest} tokens")
-    return LengthSpec(**cut, max=longest)
-
-
 def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> dict[str, Any]:
     prompts, updates = _updates(settings)
     found: dict[str, Any] = {
         "prompts_per_iteration": prompts,
         "responses_per_prompt": settings.size("responses_per_prompt"),
-        "prompt_length": _lengths(settings, answers.prompt_length, "prompt").model_dump(
+        "prompt_length": lengths_of(settings, answers.prompt_length, "prompt").model_dump(
             exclude_none=True
         ),
-        "response_length": _lengths(settings, answers.response_length, "response").model_dump(
+        "response_length": lengths_of(settings, answers.response_length, "response").model_dump(
             exclude_none=True
         ),
         "updates_per_epoch": updates,

@@ -98,7 +98,9 @@ class Settings:
         seconds, transient = priced.seconds.total, priced.transient.total
         extra_seconds, extra_bytes = self.pricing.offload(call, block.pool, block.layouts)
         num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
-        useful = front_rows(rows, seconds, transient)
+        # Where calls have settings in common, another one may need what is beaten here.
+        shares = self.job.target.shared_settings
+        useful = np.arange(len(rows)) if shares else front_rows(rows, seconds, transient)
         owner, shared = settings_of_rows(base_of, rows[useful])
         setting = useful[shared]
         table = CallTable(

@@ -13,7 +13,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
 from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
-from automap.planner.search.candidates.tables import FREE
+from automap.planner.search.candidates.tables import FREE, CallTable
 from automap.planner.spec import ParallelismConstraint
 from automap.planner.targets import DIMENSIONS, all_hold
 
@@ -119,6 +119,19 @@ def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
     return columns
 
 
+def shared_settings(call: Call, table: CallTable) -> IntArray:
+    """[row, column] what a call has in common with those of its kind, and FREE for the others.
+
+    The columns are micro-batch and recomputation of what trains, and micro-batch of what scores.
+    """
+    columns = np.full((len(table), 3), FREE, dtype=np.int64)
+    if call.kind == "train":
+        columns[:, 0], columns[:, 1] = table.micro_batch_size, table.recompute
+    else:
+        columns[:, 2] = table.micro_batch_size
+    return columns
+
+
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every layout of a shadow: whole replicas, each split as the engine generates."""
     model = job.models[role]
@@ -186,6 +199,8 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     if call.kind != "generate":
         return kept
     target = job.target
+    if target.offloads_to_generate and not shadow:
+        kept &= layouts.offload == OFFLOADS.index("weights")
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
     # A served model would have to leave the GPUs that train once the rollout does.
     served = bool(set(job.models) & target.served_roles) and not stale

@@ -109,10 +109,13 @@ class Candidates:
         return calls, sum(priced[each.kind][1] for each in self._served)
 
     def _engine(self, call: Call, table: CallTable) -> IntArray | None:
-        """What a generation has in common with the others of its model; None: nothing.
+        """What a call has in common with others: generations of a model, or calls of a kind.
 
-        These are alike, so no setting that one of them needs is beaten in another.
+        Generations are alike, so no setting that one of them needs is beaten in another. None: it
+        has nothing in common.
         """
+        if self.job.target.shared_settings and call.kind != "generate":
+            return enumeration.shared_settings(call, table)
         if not pins.shares_engine(self.job, call):
             return None
         return np.column_stack([*table.engine.columns().values(), table.kv_cache_bytes])

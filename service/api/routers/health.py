@@ -11,13 +11,13 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", summary="Is the process alive?")
-def healthz() -> Health:
+def check_health() -> Health:
     """Answers as long as the process serves requests; touches nothing else."""
     return Health()
 
 
 @router.get("/readyz", summary="Can it answer requests?", responses=problem_responses(503))
-def readyz(request: Request, database: DatabaseDep) -> Health:
+def check_readiness(request: Request, database: DatabaseDep) -> Health:
     """Answers 200 when the database is reachable and its schema is the one this code expects."""
     expected = request.app.state.head_revision
     try:

@@ -3,8 +3,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
+from sqlalchemy.orm import Session
 
 from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
     DatabaseDep,
     KeyDep,
@@ -12,18 +14,28 @@ from automap.service.api.dependencies import (
     ServiceDep,
     SessionDep,
 )
-from automap.service.api.event_stream import event_stream
-from automap.service.api.examples import JOB_EXAMPLES
-from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.event_stream import EVENT_SCHEMA, event_stream
+from automap.service.api.examples import DESCRIPTION_EXAMPLES, JOB_EXAMPLES
+from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
-from automap.service.schemas.jobs import UNFINISHED, JobQuery, JobRecord, JobRequest
+from automap.service.schemas.descriptions import DescriptionPatch
+from automap.service.schemas.jobs import (
+    UNFINISHED,
+    JobQuery,
+    JobRecord,
+    JobRequest,
+    JobSummary,
+)
 from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
-from automap.service.storage import job_records
+from automap.service.storage import descriptions, job_records
 from automap.service.use_cases import jobs
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 JobBody = Annotated[Body[JobRequest], Depends(body_of(JobRequest, what="The job"))]
+DescriptionBody = Annotated[
+    Body[DescriptionPatch], Depends(body_of(DescriptionPatch, what="The description"))
+]
 LastEventHeader = Annotated[
     int,
     Header(
@@ -67,10 +79,26 @@ def create_job(
     return record
 
 
-@router.get("", summary="List jobs", responses=problem_responses(422, 503))
-def list_jobs(query: Annotated[JobQuery, Query()], session: ReadSessionDep) -> Page[AnyJobSummary]:
-    """Jobs, newest first, page by page, without their documents."""
-    return job_records.list_jobs(session, query)
+@router.get(
+    "",
+    summary="List jobs",
+    response_model=Page[AnyJobSummary],
+    responses={200: CSV_TOO, **problem_responses(422, 503)},
+)
+def list_jobs(
+    query: Annotated[JobQuery, Query()], request: Request, database: DatabaseDep
+) -> Response | Page[AnyJobSummary]:
+    """Jobs, newest first, page by page, without their documents; or all as CSV."""
+    if not wants_csv(request, query):
+        with database.reading() as session:
+            return job_records.list_jobs(session, query)
+
+    def page(session: Session, cursor: str | None, limit: int) -> Page[AnyJobSummary]:
+        asked = query.model_copy(update={"cursor": cursor, "limit": limit})
+        return job_records.list_jobs(session, asked)
+
+    columns = ["kind", *(name for name in JobSummary.model_fields if name != "kind")]
+    return csv_response(database, columns, page, file="jobs.csv")
 
 
 @router.get("/{job_id}", summary="Get a job", responses=problem_responses(404, 422, 503))
@@ -85,6 +113,19 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
     return record
 
 
+@router.patch(
+    "/{job_id}",
+    summary="Describe a job",
+    responses=problem_responses(400, 404, 413, 415, 422, 503),
+    openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
+)
+def describe_job(job_id: UUID, body: DescriptionBody, session: SessionDep) -> AnyJobRecord:
+    """Rename a job, note something of it, put labels on it or take them off (RFC 7396)."""
+    descriptions.describe_job(session, job_id, body.content)
+    session.flush()
+    return job_records.find_job(session, job_id)
+
+
 @router.get(
     "/{job_id}/events",
     summary="Follow a job",
@@ -92,7 +133,7 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
     responses={
         200: {
             "description": "Server-sent events; `data` is a JSON object. Ends when the job has.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": EVENT_SCHEMA}},
         },
         204: {"description": "The job is over and all its events were received"},
         **problem_responses(404, 422, 503),
@@ -123,6 +164,28 @@ def follow_job(
 def get_job_logs(job_id: UUID, session: ReadSessionDep, tail: TailQuery = 1000) -> str:
     """The last lines of the output of a job, all attempts one after another."""
     return job_records.log_tail(session, job_id, lines=tail)
+
+
+@router.post(
+    "/{job_id}/retry",
+    status_code=202,
+    summary="Run a job again",
+    responses={
+        202: {
+            "description": "Queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After"),
+        },
+        **problem_responses(404, 409, 422, 503),
+    },
+)
+def retry_job(
+    job_id: UUID, service: ServiceDep, response: Response, idempotency_key: KeyDep
+) -> JobRecord:
+    """Queue a new job of the same plan and settings as one that is over."""
+    record = jobs.retry_job(service, job_id, key=idempotency_key)
+    response.headers["Location"] = f"/v1/jobs/{record.id}"
+    _ask_again_later(response, record)
+    return record
 
 
 @router.post(

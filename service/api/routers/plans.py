@@ -1,12 +1,17 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
+from automap.planner.plan import PlanDifference, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.conditional import KnownHeader, unless_known
+from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
+    DatabaseDep,
     KeyDep,
     PreferHeader,
     ReadSessionDep,
@@ -15,6 +20,7 @@ from automap.service.api.dependencies import (
 )
 from automap.service.api.examples import (
     COMPARE_EXAMPLES,
+    DESCRIPTION_EXAMPLES,
     EXPLAIN_EXAMPLES,
     FRONT_EXAMPLES,
     REPLAN_EXAMPLES,
@@ -22,8 +28,9 @@ from automap.service.api.examples import (
     SPEC_EXAMPLES,
     WHAT_IF_EXAMPLES,
 )
-from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
+from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.schemas.studies import (
@@ -35,7 +42,7 @@ from automap.service.schemas.studies import (
     WhatIfRecord,
     WhatIfRequest,
 )
-from automap.service.storage import history, plan_records
+from automap.service.storage import descriptions, history, plan_documents, plan_records
 from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -53,6 +60,9 @@ WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what=
 ExplainBody = Annotated[
     Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options", optional=True))
 ]
+DescriptionBody = Annotated[
+    Body[DescriptionPatch], Depends(body_of(DescriptionPatch, what="The description"))
+]
 ReplanBody = Annotated[
     Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
 ]
@@ -66,6 +76,7 @@ _UNFINISHED = ("queued", "running")
 @router.post(
     "",
     status_code=201,
+    response_model=PlanRecord,
     summary="Plan a job",
     responses={
         201: {"description": "Planned and stored", "headers": response_headers("Location")},
@@ -81,10 +92,9 @@ _UNFINISHED = ("queued", "running")
 def create_plan(
     body: SpecBody,
     service: ServiceDep,
-    response: Response,
     idempotency_key: KeyDep,
     prefer: PreferHeader = None,
-) -> PlanRecord:
+) -> Response:
     """Find the best placement of a job, prove how good it is, and store it.
 
     Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
@@ -93,37 +103,56 @@ def create_plan(
     """
     respond_async = "respond-async" in (prefer or "").lower()
     record = plans.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
-    response.headers["Location"] = f"/v1/plans/{record.id}"
-    if record.plan is None:
-        response.status_code = 202
+    headers = {"Location": f"/v1/plans/{record.plan_id}", **_later(record.status)}
     if respond_async:
-        response.headers["Preference-Applied"] = "respond-async"
-    _ask_again_later(response, record)
-    return record
+        headers["Preference-Applied"] = "respond-async"
+    status = 201 if record.status == "succeeded" else 202
+    return Response(record.json, status, headers, media_type="application/json")
 
 
 @router.get(
     "",
     summary="List plans",
-    responses=problem_responses(422, 503),
+    response_model=Page[PlanSummary],
+    responses={200: CSV_TOO, **problem_responses(422, 503)},
 )
-def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) -> Page[PlanSummary]:
-    """Stored plans and jobs, newest first, page by page, without their documents."""
-    return plan_records.list_plans(session, query)
+def list_plans(
+    query: Annotated[PlanQuery, Query()], request: Request, database: DatabaseDep
+) -> Response | Page[PlanSummary]:
+    """Stored plans, newest first, page by page, without their documents; or all as CSV."""
+    if not wants_csv(request, query):
+        with database.reading() as session:
+            return plan_records.list_plans(session, query)
+
+    def page(session: Session, cursor: str | None, limit: int) -> Page[PlanSummary]:
+        asked = query.model_copy(update={"cursor": cursor, "limit": limit})
+        return plan_records.list_plans(session, asked)
+
+    return csv_response(database, list(PlanSummary.model_fields), page, file="plans.csv")
 
 
 @router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
-def list_history(query: Annotated[HistoryQuery, Query()], session: ReadSessionDep) -> HistoryPage:
+def list_plan_history(
+    query: Annotated[HistoryQuery, Query()], session: ReadSessionDep
+) -> HistoryPage:
     """Predicted against actual of the runs of all plans, newest first, and how wrong that was."""
     return history.history(session, query)
 
 
-@router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
-def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
+@router.get(
+    "/{plan_id}",
+    summary="Get a plan",
+    response_model=PlanRecord,
+    responses={
+        304: {"description": "It is what the client has, by `If-None-Match`"},
+        **problem_responses(404, 422, 503),
+    },
+)
+def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = None) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-    record = plan_records.find_plan(session, plan_id)
-    _ask_again_later(response, record)
-    return record
+    with database.reading() as session:
+        found = plan_documents.stored_record(session, plan_id)
+    return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 
 @router.get(
@@ -131,9 +160,22 @@ def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> Plan
     summary="Compare a plan with its runs",
     responses=problem_responses(404, 409, 422, 503),
 )
-def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
+def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     """Predicted against actual of every call, run by run and over time within each run."""
     return history.history_of_plan(session, plan_id)
+
+
+@router.patch(
+    "/{plan_id}",
+    summary="Describe a plan",
+    responses=problem_responses(400, 404, 413, 415, 422, 503),
+    openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
+)
+def describe_plan(plan_id: UUID, body: DescriptionBody, session: SessionDep) -> PlanSummary:
+    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396)."""
+    descriptions.describe_plan(session, plan_id, body.content)
+    session.flush()
+    return plan_records.plan_summary(session, plan_id)
 
 
 @router.delete(
@@ -238,6 +280,19 @@ def export_plan(plan_id: UUID, target: ExportTarget, service: ServiceDep) -> Lau
     return studies.export(service, _stored(service, plan_id), target)
 
 
+@router.get(
+    "/{plan_id}/diff",
+    summary="Compare two stored plans",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def diff_plans(
+    plan_id: UUID, other: Annotated[UUID, Query(alias="with")], session: ReadSessionDep
+) -> PlanDifference:
+    """This plan and another, of the same job or not: seconds, bytes, price, placement, spec."""
+    before, after = (plan_records.made_plan(session, each) for each in (plan_id, other))
+    return plan_difference(before, after)
+
+
 @router.post(
     "/{plan_id}/replan",
     summary="Keep a running plan, or move",
@@ -271,6 +326,5 @@ def _stored(service: ServiceParts, plan_id: UUID) -> PlanRecord:
         return plan_records.find_plan(session, plan_id)
 
 
-def _ask_again_later(response: Response, record: PlanRecord) -> None:
-    if record.status in _UNFINISHED:
-        response.headers["Retry-After"] = "1"
+def _later(status: str) -> dict[str, str]:
+    return {"Retry-After": "1"} if status in _UNFINISHED else {}

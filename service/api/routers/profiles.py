@@ -101,7 +101,7 @@ def diff_profiles(version: Version, other: Version, session: ReadSessionDep) -> 
     summary="Make a profile the default",
     responses=problem_responses(404, 409, 422, 503),
 )
-def make_default(version: Version, session: SessionDep) -> ProfileSummary:
+def set_default_profile(version: Version, session: SessionDep) -> ProfileSummary:
     """Price pools of its device type that name no profile with it, in place of the one before."""
     return profiles.set_default(session, version, to=True)
 
@@ -111,7 +111,7 @@ def make_default(version: Version, session: SessionDep) -> ProfileSummary:
     summary="Make a profile the default no more",
     responses=problem_responses(404, 422, 503),
 )
-def end_default(version: Version, session: SessionDep) -> ProfileSummary:
+def unset_default_profile(version: Version, session: SessionDep) -> ProfileSummary:
     """Pools that name no profile are priced with the shipped tables again."""
     return profiles.set_default(session, version, to=False)
 

@@ -1,106 +1,72 @@
-"""HTTP to a running service; its problem objects become our errors."""
+"""A running service as the commands ask it: its failures become ours."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, NotExportableError
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
-from automap.service.schemas.problems import Problem
-
-ANSWER_SECONDS = 120.0
-"""What a request may take beyond the search itself: queueing, start-up, transfer."""
-SEARCHES_SECONDS = 7200.0
-"""What several searches may take together; the service itself ends them sooner."""
-SILENCE_SECONDS = 60.0
-"""How long a stream of events may be silent: a server that lives says so more often."""
+from automap.service.client import (
+    Client,
+    ClientError,
+    ProblemError,
+)
+from automap.service.client import UnreachableError as NobodyThereError
 
 Answer = TypeVar("Answer")
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
 class Service:
     """A running service and the key to it."""
 
-    server: str
-    api_key: str | None
+    def __init__(self, server: str, api_key: str | None) -> None:
+        self.server = server
+        self._api_key = api_key
+
+    @cached_property
+    def client(self) -> Client:
+        """What speaks to it; a command that cannot reach it says so at once."""
+        return Client(self.server, self._api_key, retries=0)
 
     def url(self, path: str) -> str:
         """The address of a path below /v1."""
-        return f"{self.server.rstrip('/')}/v1/{path}"
+        return self.client.url(path)
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        data: object = None,
-        seconds: float = ANSWER_SECONDS,
-    ) -> httpx.Response:
-        """The answer to a request.
+    def ask(self, method: str, path: str, *, data: object = None, **options: Any) -> httpx.Response:
+        """The answer to a request; `options` are those of `Client.request`.
 
         Raises:
             BadInputError, InfeasibleError, NoSolutionInTimeError: what the service found wrong.
             ServerError: it cannot be reached, or it failed.
         """
-        with self._telling(), self._client(seconds) as client:
-            response = client.request(method, self.url(path), json=data)
-        if response.status_code >= 400:
-            raise _failure(response, self.server)
-        return response
+        with self.telling():
+            return self.client.request(method, path, data=data, **options)
 
-    def answer(self, path: str, data: object, model: type[Answer]) -> Answer:
-        """The answer to a POST that may take as long as its searches do.
-
-        Raises:
-            BadInputError, InfeasibleError, NoSolutionInTimeError, ServerError: as `ask`.
-        """
-        response = self.ask("POST", path, data=data, seconds=SEARCHES_SECONDS)
-        return parsed(model, response.content, self.server)
-
-    def events(self, path: str, *, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Server-sent events with their ids, until the service ends the stream or is lost.
+    def events(self, job_id: object) -> Iterator[dict[str, Any]]:
+        """What happens in a job, to its end.
 
         Raises:
             BadInputError, ServerError: as `ask`.
         """
-        headers = {"Last-Event-ID": str(after)}
-        with (
-            self._telling(),
-            self._client(SILENCE_SECONDS) as client,
-            client.stream("GET", self.url(path), headers=headers) as response,
-        ):
-            if response.status_code >= 400:
-                response.read()
-                raise _failure(response, self.server)
-            event_id = after
-            for line in response.iter_lines():
-                name, _, value = line.partition(": ")
-                if name == "id":
-                    event_id = int(value)
-                elif name == "data":  # the service sends each event's data on one line, last
-                    yield event_id, json.loads(value)
-
-    def _client(self, seconds: float) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        # A proxy from the environment would not reach a service on this machine.
-        proxied = httpx.URL(self.server).host not in LOOPBACK
-        return httpx.Client(
-            headers=headers, timeout=httpx.Timeout(10.0, read=seconds), trust_env=proxied
-        )
+        with self.telling():
+            for event in self.client.job_events(str(job_id)):
+                yield event.data
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def telling(self) -> Iterator[None]:
+        """Report what the client raises as the failures of a command.
+
+        Raises:
+            BadInputError, InfeasibleError, NoSolutionInTimeError, ServerError: as `ask`.
+        """
         try:
             yield
         except httpx.InvalidURL as error:
@@ -109,15 +75,14 @@ class Service:
             raise BadInputError(
                 f"--server: {self.server!r} must begin with http:// or https://"
             ) from None
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            reason = str(error) or type(error).__name__
+        except NobodyThereError as error:
             raise UnreachableError(
-                f"--server: cannot reach {self.server}: {reason}",
-                ["is it running there? `automap serve` starts a service"],
+                f"--server: {error}", ["is it running there? `automap serve` starts a service"]
             ) from None
-        except httpx.HTTPError as error:
-            cause = error or type(error).__name__
-            raise ServerError(f"no answer from {self.server}: {cause}") from None
+        except ProblemError as error:
+            raise _failure(error, self.server) from None
+        except ClientError as error:
+            raise ServerError(str(error)) from None
 
 
 def plan_id_of(source: str) -> str | None:
@@ -128,25 +93,19 @@ def plan_id_of(source: str) -> str | None:
         return None
 
 
-def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, server: str) -> Answer:
+def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, service: Service) -> Answer:
     """What a service answered.
 
     Raises:
         ServerError: it is nothing that this version knows.
     """
-    adapter = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
-    try:
-        return adapter.validate_json(content)
-    except ValidationError as error:
-        raise ServerError(f"{server} answers as another version would: {error}") from None
+    with service.telling():
+        return service.client.parsed(model, content)
 
 
-def _failure(response: httpx.Response, server: str) -> Exception:
-    try:
-        problem = Problem.model_validate_json(response.content)
-    except ValidationError:
-        return ServerError(f"{server} answered {response.status_code} without a problem object")
-    match problem.type.rpartition("/")[2]:
+def _failure(error: ProblemError, server: str) -> Exception:
+    problem = error.problem
+    match error.kind:
         case "infeasible" if problem.remedies or problem.untried:
             return ExplainedInfeasibleError(
                 Refusal(reasons=problem.reasons, remedies=problem.remedies, untried=problem.untried)

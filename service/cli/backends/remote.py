@@ -4,9 +4,8 @@ import json
 import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from automap.planner import (
     ExplainOptions,
@@ -22,11 +21,11 @@ from automap.planner import (
 )
 from automap.planner.spec import JobSpec
 from automap.planner.studies import Variant
-from automap.service.cli.backends.client import ANSWER_SECONDS, Service, parsed, plan_id_of
+from automap.service.cli.backends.client import Service, parsed, plan_id_of
 from automap.service.cli.backends.protocol import KnownPlan, Tell, Variations
 from automap.service.cli.inputs.files import read_document, read_spec, read_spec_of
-from automap.service.cli.terminal.failures import BadInputError, ServerError
-from automap.service.planners.deadlines import planning_deadline_seconds
+from automap.service.cli.terminal.failures import BadInputError
+from automap.service.client import Client
 from automap.service.schemas.documents import SETTINGS, SPEC, kind_of
 
 if TYPE_CHECKING:
@@ -65,54 +64,35 @@ class Remote:
             raise BadInputError(
                 f"{source}: this record has no plan (yet): it is {record['status']}"
             )
-        plan = parsed(Plan, json.dumps(record["plan"]).encode(), self._service.server)
-        return self._known(record, plan)
+        return self._known(record)
 
     def plan(self, spec: JobSpec, tell: Tell) -> KnownPlan:
-        response = self._service.ask(
-            "POST",
-            "plans",
-            data=_body(spec),
-            seconds=planning_deadline_seconds(spec, overhead_seconds=ANSWER_SECONDS),
-        )
-        try:
-            record = response.json()
-            return self._known(record, Plan.model_validate(record["plan"]))
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
-            raise ServerError(
-                f"{self._service.server} answered with no plan; another version? {error}"
-            ) from None
+        with self._service.telling():
+            return self._known(self._client.plan_document(spec))
 
     def estimate(self, spec: JobSpec, placement: Placement) -> Plan:
-        asked = {
-            "spec": _body(spec),
-            "placement": placement.model_dump(mode="json", by_alias=True),
-        }
-        return self._service.answer("estimates", asked, Plan)
+        with self._service.telling():
+            return self._client.estimate(spec, placement)
 
     def compare(self, spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
-        from automap.service.schemas.studies import Comparison
-
         known = self.plan(spec, lambda _: None)
-        asked = {"strategies": list(strategies)}
-        found = self._service.answer(f"plans/{known.id}/compare", asked, Comparison)
-        return known.plan, found.strategies
+        with self._service.telling():
+            return known.plan, self._client.compare(known.id, strategies).strategies
 
     def pareto(self, spec: JobSpec, *, tolerance: float, tell: Tell) -> tuple[Front, BaseModel]:
-        from automap.service.schemas.studies import FrontRecord
-
-        asked = {"spec": _body(spec), "tolerance": tolerance}
-        record = self._service.answer("plans/pareto", asked, FrontRecord)
+        with self._service.telling():
+            record = self._client.pareto(spec, tolerance=tolerance)
         plans = [each.plan for each in record.plans if each.plan is not None]
-        same = {name: getattr(record, name) for name in FrontRecord.model_fields if name != "plans"}
+        fields = type(record).model_fields
+        same = {name: getattr(record, name) for name in fields if name != "plans"}
         return Front(spec=spec, plans=plans, **same), record
 
     def what_if(self, spec: JobSpec, varied: Variations, tell: Tell) -> tuple[WhatIf, BaseModel]:
-        from automap.service.schemas.studies import WhatIfRecord
-
-        asked = {"nodes": varied.nodes, "gpus": varied.gpus, "pool": varied.pool}
         started = time.perf_counter()
-        record = self._service.answer("plans/what-if", {"spec": _body(spec), **asked}, WhatIfRecord)
+        with self._service.telling():
+            record = self._client.what_if(
+                spec, nodes=varied.nodes, gpus=varied.gpus, pool=varied.pool
+            )
         variants = [
             Variant(
                 plan=None if each.plan is None else each.plan.plan,
@@ -124,31 +104,31 @@ class Remote:
         return WhatIf(spec=spec, variants=variants, seconds=seconds), record
 
     def explain(self, known: KnownPlan, options: ExplainOptions) -> Explanation:
-        asked = options.model_dump(mode="json", exclude_unset=True)
-        return self._service.answer(f"plans/{known.id}/explain", asked, Explanation)
+        with self._service.telling():
+            return self._client.explain(known.id, options)
 
     def simulate(
         self, known: KnownPlan, *, iterations: int, seed: int, trace: bool
     ) -> "tuple[Simulation, list[Occurrence]]":
-        from automap.planner import Simulation
-
-        asked = {"iterations": iterations, "seed": seed, "trace": trace}
-        return self._service.answer(f"plans/{known.id}/simulate", asked, Simulation), []
+        with self._service.telling():
+            found = self._client.simulate(known.id, iterations=iterations, seed=seed, trace=trace)
+        return found, []
 
     def export(self, known: KnownPlan, target: str) -> Launch:
-        path = f"plans/{known.id}/export?target={quote(target)}"
-        response = self._service.ask("GET", path)
-        return parsed(Launch, response.content, self._service.server)
+        with self._service.telling():
+            return self._client.export(known.id, target)
 
     def replan(self, known: KnownPlan, options: ReplanOptions) -> Replan:
-        asked = options.model_dump(mode="json", exclude_unset=True)
-        return self._service.answer(f"plans/{known.id}/replan", asked, Replan)
+        with self._service.telling():
+            return self._client.replan(known.id, options)
 
-    def _known(self, record: dict[str, Any], plan: Plan) -> KnownPlan:
-        plan_id = str(record["id"])
+    @property
+    def _client(self) -> Client:
+        return self._service.client
+
+    def _known(self, record: dict[str, Any]) -> KnownPlan:
+        """A plan, and its record as the service has it."""
+        plan = parsed(Plan, json.dumps(record.get("plan")).encode(), self._service)
+        plan_id = str(record.get("id"))
         url = self._service.url(f"plans/{plan_id}")
         return KnownPlan(plan, json.dumps(record, indent=2), plan_id, url)
-
-
-def _body(spec: JobSpec) -> dict[str, Any]:
-    return spec.model_dump(mode="json", exclude_unset=True)

@@ -55,11 +55,11 @@ def read_job(job_id: str, service: Service) -> MeasuredRun:
         BadInputError: there is no such job, or it has measured nothing yet.
     """
     response = service.ask("GET", f"jobs/{job_id}")
-    job = parsed(TypeAdapter(AnyJobRecord), response.content, service.server)
+    job = parsed(TypeAdapter(AnyJobRecord), response.content, service)
     if isinstance(job, ProfileJobRecord):
         raise BadInputError(f"job {job_id} measures a profile; calibrate learns from runs")
     answer = service.ask("GET", f"plans/{job.plan_id}")
-    stored = parsed(PlanRecord, answer.content, service.server)
+    stored = parsed(PlanRecord, answer.content, service)
     if stored.plan is None or job.measured_iteration_seconds is None:
         raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
     if not isinstance(stored.plan, Plan):

@@ -19,8 +19,8 @@ from automap.service.schemas.documents import (
 )
 
 _OF_LAUNCHES = (
-    "automap import verl@0.9.1 {0} --gpu NAME reads and prices a launch, automap advise {0} "
-    "--gpu NAME says what to change in it"
+    "automap import verl@0.9.1 {0} --gpu NAME (or slime@0.3.1) reads and prices a launch, automap "
+    "advise {0} --gpu NAME says what to change in it"
 )
 _OF_PLANS = "automap export {0} writes it as a launch"
 TAKEN_BY = {
@@ -51,7 +51,7 @@ def refuse_script(content: bytes, name: str) -> None:
     Raises:
         BadInputError: says which commands take it.
     """
-    if content.lstrip().startswith(b"#!") or b"-m verl." in content:
+    if content.lstrip().startswith(b"#!") or b"-m verl." in content or b"python3 train" in content:
         raise BadInputError(f"{name}: this is {SCRIPT}", [TAKEN_BY[SCRIPT].format(name)])
 
 

@@ -82,7 +82,8 @@ class PlanArguments:
         f"Place it as this strategy would. {STRATEGY_NAMES}", short="-s", metavar="NAME"
     )
     target: str | None = option(
-        "What is to run it: automap, verl@0.9.1, or any (what can be priced).", metavar="NAME"
+        "What is to run it: automap, verl@0.9.1, slime@0.3.1, or any (what can be priced).",
+        metavar="NAME",
     )
     explain_infeasible: bool = flag(
         "Where nothing fits, plan the smallest changes with which something does."
@@ -115,6 +116,10 @@ class CompareArguments:
     show: Show
     strategy: list[str] | None = option(
         f"Only this one; may be repeated. {STRATEGY_NAMES}", short="-s", metavar="NAME"
+    )
+    targets: str | None = option(
+        "Instead of strategies, the best plan inside each target: all, or names with commas.",
+        metavar="all|NAME,NAME",
     )
 
 
@@ -248,7 +253,10 @@ class LaunchAnswers:
 @dataclass(frozen=True)
 class ImportArguments:
     target: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1.")
+        str,
+        typer.Argument(
+            metavar="NAME@VERSION", help="What the launch is for: verl@0.9.1 or slime@0.3.1."
+        ),
     ]
     files: LaunchFilesArgument
     where: Where

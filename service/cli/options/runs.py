@@ -56,7 +56,48 @@ class JobsArguments:
     follow: FollowOption = False
     logs: bool = flag("Show the end of its output.")
     cancel: bool = flag("Cancel it.")
+    retry: bool = flag("Queue it again, as it was, now that it is over.")
+    find: str | None = option(
+        "List those with this text in name, labels, notes, owner, algorithm or models.",
+        metavar="TEXT",
+    )
+    label: list[str] | None = option("List those with this label.", metavar="KEY[:VALUE]")
+    owner: str | None = option("List those of this owner.", metavar="NAME")
     json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class CostsArguments:
+    account: Account
+    by: str = option(
+        "day (UTC), owner, model (the actor's), plan, or label:KEY.", metavar="GROUP", default="day"
+    )
+    after: str | None = option("Time from then on, for example 2026-01-31T00:00Z.", metavar="TIME")
+    before: str | None = option("Time until then.", metavar="TIME")
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class DiffArguments:
+    before: Annotated[
+        str, typer.Argument(metavar="PLAN", help="A plan's file, or with --server its id.")
+    ]
+    after: Annotated[str, typer.Argument(metavar="PLAN", help="The other plan, likewise.")]
+    server: str | None = option("A running service that has them.", metavar="URL")
+    api_key: KeyOption = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
+class LabelArguments:
+    account: Account
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of a stored plan or job.")]
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE|KEY-]...", help="Put on a label, or take it off."),
+    ] = None
+    name: str | None = option("Another name; '': the spec's.", metavar="TEXT")
+    notes: str | None = option("What to remember of it; '': nothing.", metavar="TEXT")
 
 
 @dataclass(frozen=True)
@@ -157,8 +198,42 @@ class CalibrateArguments:
     format: str = option(
         "Which framework's runs: for others than automap, logs of metrics as JSON lines "
         "or TensorBoard's event files, with --plan.",
-        metavar="automap|verl|openrlhf|nemo-rl",
+        metavar="automap|verl|openrlhf|nemo-rl|slime",
         default="automap",
     )
     server: str | None = option("A service whose jobs RUN names by id.", metavar="URL")
     api_key: KeyOption = None
+
+
+@dataclass(frozen=True)
+class UpgradeArguments:
+    database_url: DatabaseOption = None
+    revision: str | None = option("Default: the newest that this version knows.")
+
+
+@dataclass(frozen=True)
+class DowngradeArguments:
+    revision: Annotated[
+        str, typer.Argument(metavar="REVISION", help="The older one; base removes everything.")
+    ]
+    database_url: DatabaseOption = None
+    yes: bool = flag("Do it without asking.", short="-y")
+
+
+@dataclass(frozen=True)
+class BackupArguments:
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where it goes; must not exist.")]
+    database_url: DatabaseOption = None
+
+
+@dataclass(frozen=True)
+class RestoreArguments:
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What automap db backup wrote.")]
+    database_url: DatabaseOption = None
+    replace: bool = flag("Remove all that is in the database, in the same transaction.")
+
+
+@dataclass(frozen=True)
+class CheckArguments:
+    database_url: DatabaseOption = None
+    json: JsonOption = False

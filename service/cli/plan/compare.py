@@ -10,6 +10,7 @@ from automap.planner import Plan, Strategy
 from automap.planner.spec import StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
+from automap.service.cli.plan.compared_targets import compare_targets
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import planning_message, working
 from automap.service.cli.plan.strategies import strategy_lines, strategy_table
@@ -21,6 +22,9 @@ def run_compare(given: CompareArguments) -> None:
     """Plan, then price the named strategies, or all but those that take long."""
     backend = backend_of(given.where)
     spec = backend.read_spec(given.spec)
+    if given.targets is not None:
+        compare_targets(given, spec)
+        return
     need_valid("--strategy", given.strategy or [], get_args(StrategyName))
     # Brings the solver in.
     from automap.planner import QUICK

@@ -4,15 +4,15 @@ import json
 from collections.abc import Iterator
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.service.cli.backends.client import Service
+from automap.service.cli.backends.client import Service, parsed
 from automap.service.cli.options.runs import HistoryArguments
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, ServerError
+from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.history import CallAccuracy, HistoryPage, JobHistory, PlanHistory
 
@@ -30,10 +30,7 @@ def run_history(given: HistoryArguments) -> None:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     model: type[BaseModel] = HistoryPage if plan_id is None else PlanHistory
-    try:
-        found = model.model_validate_json(response.content)
-    except ValidationError as error:
-        raise ServerError(f"{service.server} answers as another version would: {error}") from None
+    found = parsed(model, response.content, service)
     out = console.stdout_console()
     parts: Iterator[RenderableType] = iter(())
     if isinstance(found, HistoryPage):

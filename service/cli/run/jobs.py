@@ -1,8 +1,8 @@
 """The commands about jobs on a service: submit, list, show, follow, cancel."""
 
 import json
-import time
 from collections.abc import Iterator
+from urllib.parse import urlencode
 from uuid import UUID
 
 import httpx
@@ -25,7 +25,7 @@ from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
 from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
+from automap.service.cli.terminal.failures import BadInputError, RunFailedError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs.drift_report import advice, suggested
 from automap.service.schemas.base import Page
@@ -38,9 +38,6 @@ from automap.service.schemas.measurements import (
 )
 from automap.service.schemas.plans import PlanRecord
 
-RECONNECT_SECONDS = 1.0
-RECONNECTS = 30
-"""How many times in a row a lost stream is opened again before giving up."""
 EXIT_CANCELLED = 130
 WIDE_COLUMNS = 120
 """From this width on a list shows when and how long, too."""
@@ -61,7 +58,7 @@ def run_jobs(given: JobsArguments) -> None:
     """List the latest jobs, or show, follow or cancel one, or print its output."""
     service = Service(given.account.server, given.account.api_key)
     if given.job_id is None:
-        _list_jobs(service, as_json=given.json)
+        _list_jobs(service, given)
     else:
         _one_job(service, given.job_id, given)
 
@@ -69,7 +66,7 @@ def run_jobs(given: JobsArguments) -> None:
 def start_job(service: Service, path: str, request: object, *, follow: bool, as_json: bool) -> None:
     """POST what makes a job; show it, or stay with it to its end."""
     response = service.ask("POST", path, data=request)
-    record = _record(response, service.server)
+    record = _record(response, service)
     if follow:
         _follow(service, record, as_json=as_json)
     elif as_json:
@@ -79,13 +76,16 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
         out.print(Text(f"Queued as {service.url(f'jobs/{record.id}')}"), soft_wrap=True)
 
 
-def _list_jobs(service: Service, *, as_json: bool) -> None:
+def _list_jobs(service: Service, given: JobsArguments) -> None:
     """The latest jobs, a row each."""
-    response = service.ask("GET", "jobs")
-    if as_json:
+    asked = [("q", given.find), ("owner", given.owner)]
+    asked += [("label", label) for label in given.label or ()]
+    query = urlencode([(name, value) for name, value in asked if value is not None])
+    response = service.ask("GET", f"jobs?{query}" if query else "jobs")
+    if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service.server)
+    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service)
     out = console.stdout_console()
     wide = out.width >= WIDE_COLUMNS
     table = plain_table()
@@ -112,7 +112,7 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
         yield f"{job.seconds:.0f}/{job.budget_seconds:.0f} s"
         return
     predicted, measured = job.predicted_iteration_seconds, job.measured_iteration_seconds
-    yield Text(formats.printable(job.spec_name))
+    yield Text(formats.printable(job.name or job.spec_name))
     if wide:
         yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
     yield f"{job.iteration}/{job.iterations}"
@@ -128,9 +128,11 @@ def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:
     if given.logs and not given.cancel:
         console.write_json(formats.printable(service.ask("GET", f"{path}/logs").text))
         return
-    method, suffix = ("POST", "/cancel") if given.cancel else ("GET", "")
+    method, suffix = "GET", ""
+    if given.cancel or given.retry:
+        method, suffix = "POST", "/cancel" if given.cancel else "/retry"
     response = service.ask(method, path + suffix)
-    record = _record(response, service.server)
+    record = _record(response, service)
     if given.follow and not given.cancel:
         _follow(service, record, as_json=given.json)
     elif given.json:
@@ -157,7 +159,7 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
                 ],
             )
     response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
-    record = parsed(PlanRecord, response.content, service.server)
+    record = parsed(PlanRecord, response.content, service)
     if not isinstance(record.spec, JobSpec):
         raise BadInputError(f"plan {plan_id} is another version's; plan its job again")
     return {"plan_id": str(record.id)}, record.spec
@@ -180,7 +182,8 @@ def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: 
     )
     try:
         with progress:
-            _take_events(service, f"{path}/events", progress)
+            for event in service.events(record.id):
+                progress.take(event)
     except KeyboardInterrupt:
         raise RunFailedError(
             "the job goes on; you only stopped following it",
@@ -188,7 +191,7 @@ def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: 
             code=EXIT_CANCELLED,
         ) from None
     response = service.ask("GET", path)
-    record = _record(response, service.server)
+    record = _record(response, service)
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
     else:
@@ -201,25 +204,9 @@ def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: 
         raise RunFailedError(record.problem.detail)
 
 
-def _take_events(service: Service, path: str, progress: RunProgress | MeasureProgress) -> None:
-    last, failures = 0, 0
-    while True:
-        try:
-            for event_id, event in service.events(path, after=last):
-                last, failures = event_id, 0
-                progress.take(event)
-            if service.ask("GET", path.removesuffix("/events")).json()["finished_at"]:
-                return
-        except ServerError:
-            failures += 1
-            if failures > RECONNECTS:
-                raise
-        time.sleep(RECONNECT_SECONDS)
-
-
 def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     response = service.ask("GET", f"plans/{record.plan_id}")
-    plan = parsed(PlanRecord, response.content, service.server).plan
+    plan = parsed(PlanRecord, response.content, service).plan
     return plan if isinstance(plan, Plan) else None
 
 
@@ -250,5 +237,5 @@ def _show(record: JobRecord | ProfileJobRecord) -> None:
         out.print(line, soft_wrap=True)
 
 
-def _record(response: httpx.Response, server: str) -> JobRecord | ProfileJobRecord:
-    return parsed(TypeAdapter(AnyJobRecord), response.content, server)
+def _record(response: httpx.Response, service: Service) -> JobRecord | ProfileJobRecord:
+    return parsed(TypeAdapter(AnyJobRecord), response.content, service)

@@ -135,10 +135,21 @@ def _seconds(gain: float, bounds: GainInterval | None) -> str:
 
 def _line(line: LineChange) -> str:
     """The line to change, or to add, as it is written."""
-    if line.before is None:
-        return f"add: {line.key}={line.after}"
+    before = None if line.before is None else _setting(line.key, line.before)
+    after = _setting(line.key, line.after)
+    if before is None:
+        return f"add: {after}"
     where = f"{line.file}:{line.line}" if line.line else line.file
-    return f"{where}: {line.key}={line.before} -> {line.key}={line.after}"
+    return f"{where}: {before} -> {after or 'left out'}"
+
+
+def _setting(key: str, value: str) -> str:
+    """A setting as its framework reads it; empty: it is left out."""
+    if not key.startswith("--"):
+        return f"{key}={value}"
+    if value in ("None", "False"):
+        return ""
+    return key if value == "True" else f"{key} {value}"
 
 
 def _alone(change: AdvisedChange) -> str:

@@ -11,6 +11,7 @@ from automap.planner.frameworks import framework
 from automap.planner.imports import LaunchFile, Rewritten
 from automap.planner.plan import differences
 from automap.planner.spec import JobSpec, TargetName
+from automap.planner.targets import inside
 from automap.planner.units import GIB
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend, KnownPlan
@@ -88,8 +89,8 @@ def _inside(spec: JobSpec, target: str) -> JobSpec:
     """The job, planned for what shall run it."""
     if target not in get_args(TargetName):
         return spec
-    search = spec.search.model_copy(update={"target": target, "strategy": None})
-    return spec.model_copy(update={"search": search})
+    name = next(each for each in get_args(TargetName) if each == target)
+    return inside(spec, name)
 
 
 def _exportable(

@@ -239,3 +239,30 @@ def test_a_server_that_is_not_there(capsys, spec):
         assert code == 2
         assert "cannot reach http://127.0.0.1:9" in err
     assert Path(spec).exists()
+
+
+def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsys):
+    def told(*arguments: str) -> str:
+        code, out, err = call(capsys, *arguments, "--server", server)
+        assert code in (0, None), err
+        return out
+
+    def refused(*arguments: str) -> str:
+        code, _, err = call(capsys, *arguments, "--server", server)
+        assert code == 2
+        return err
+
+    job_id, plan_id = str(add_job(database)), str(add_plan(database))
+    assert told("label", job_id, "team=math", "old-", "--name", "night") == "night: team=math\n"
+    assert "no labels" in told("label", plan_id, "--notes", "x")
+    assert "KEY=VALUE" in refused("label", job_id, "team")
+    for options in (("--find", "NIGHT"), ("--label", "team:math"), ("--owner", "local")):
+        assert job_id in told("jobs", *options)
+    assert job_id not in told("jobs", "--find", "day")
+    assert "when it is over" in refused("jobs", job_id, "--retry")
+    told("jobs", job_id, "--cancel")
+    assert json.loads(told("jobs", job_id, "--retry", "--json"))["retry_of"] == job_id
+    assert "no run has used a GPU" in told("costs", "--by", "owner")
+    shown = told("diff", plan_id, plan_id)
+    assert "the placements are the same" in shown
+    assert "iteration_seconds" in shown

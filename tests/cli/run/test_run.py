@@ -16,9 +16,9 @@ import yaml
 from automap.planner.plan.types import Plan
 from automap.service.cli.inputs.files import read_runnable
 from automap.service.cli.run.command import run_command
+from benchmarks.chaos.run_stand_in import MARK
 from tests.cli.commands import ROOT, call, run
 from tests.service.support.processes import running
-from tests.service.support.run_stand_in import MARK
 from tests.service.support.workers import STAND_IN, TINY, eventually, run_settings
 
 COMMAND = f"{sys.executable} {STAND_IN}"

@@ -27,6 +27,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from tests.executor.run.run_process import RunProcess
+from tests.helpers.otlp import Receiver, receiving
 
 pytestmark = pytest.mark.many_processes
 
@@ -61,6 +62,8 @@ SPEC: dict[str, Any] = {
         "allow_offload": False,
     },
 }
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 Start = Callable[..., RunProcess]
 IMPATIENT = (
     "import sys, automap.executor.run.__main__ as run; run.LOCK_SECONDS = 1.5; sys.exit(run.main())"
@@ -107,12 +110,40 @@ def start(plan: Plan) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
 def undisturbed(
-    start: Start, prompts: Path, tmp_path_factory: pytest.TempPathFactory
+    start: Start, prompts: Path, receiver: Receiver, tmp_path_factory: pytest.TempPathFactory
 ) -> RunProcess:
-    run = start(settings(prompts), tmp_path_factory.mktemp("undisturbed"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**receiver.environment, "TRACEPARENT": PARENT}.items():
+            patch.setenv(name, value)
+        run = start(settings(prompts), tmp_path_factory.mktemp("undisturbed"))
     assert run.end() == 0, run.log()
     return run
+
+
+def test_iterations_and_calls_are_spans_of_the_trace_that_asked_for_the_run(
+    undisturbed: RunProcess, receiver: Receiver, plan: Plan
+) -> None:
+    spans = receiver.spans()
+    assert {(span.trace_id, span.service) for span in spans} == {(TRACE_ID, "automap-run")}
+    (whole,) = [span for span in spans if span.name == "run"]
+    assert whole.parent_id == "b7ad6b7169203331"
+    iterations = {
+        span.span_id: span.attributes["automap.iteration"]
+        for span in spans
+        if span.name == "iteration"
+    }
+    assert sorted(iterations.values()) == [1, 2, 3, 4]
+    assert {span.parent_id for span in spans if span.name == "iteration"} == {whole.span_id}
+    for call in plan.calls:
+        of_call = [span for span in spans if span.name == call.id]
+        assert {iterations[span.parent_id] for span in of_call} == {1, 2, 3, 4}, call.id
 
 
 def test_every_call_of_the_plan_is_measured(undisturbed: RunProcess, plan: Plan) -> None:

@@ -28,3 +28,11 @@ def listening(port: int) -> list[str]:
             if state == "0A" and int(number, 16) == port:
                 found.append(address)
     return found
+
+
+def test_an_address_of_a_translation_is_served_all_the_same() -> None:
+    """192.0.2.1 is nobody's: as an address that only a router knows, it cannot be bound."""
+    store = store_at("192.0.2.1")
+    other = dist.TCPStore("127.0.0.1", store.port, is_master=False, timeout=timedelta(seconds=10))
+    other.set("key", "value")
+    assert store.get("key") == b"value"

@@ -74,7 +74,8 @@ def test_volume_is_shard_minus_overlap_for_every_nested_pair(tensor: int, pipeli
 
 def test_a_larger_generation_split_needs_nothing_new() -> None:
     seconds, received, transient = reshard(layouts(tensor=2, data=8), tensor=ints(4))
-    assert (received[0], transient[0], seconds[0]) == (0, 0, 0.0)
+    assert (received[0], transient[0]) == (0, 0)
+    assert seconds[0] == transition.refit_seconds(model("llama-2-70b"))  # it is told of each tensor
 
 
 def test_full_sharding_streams_all_but_its_own_part_through_a_bucket() -> None:
@@ -164,7 +165,7 @@ def test_sync_is_egress_of_a_sender_and_ingress_of_a_receiver() -> None:
 def test_sync_inside_one_node_and_of_adapters_is_faster() -> None:
     rows = layouts(tensor=8)
     assert np.all(sync(rows, multi_node=False) < sync(rows))
-    assert np.all(sync(rows, lora_rank=16) < 0.1 * sync(rows))
+    assert np.all(sync(rows, lora_rank=16) < 0.25 * sync(rows))  # small, but two for each matrix
 
 
 def test_an_offloaded_home_reloads_before_it_sends() -> None:
@@ -185,3 +186,19 @@ def test_a_receiver_gets_its_part_of_dense_weights_and_experts() -> None:
     ]
     expected = [math.ceil(part / 2) for part in split]
     assert transition.received_bytes(moe, workload(), rows).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors"),
+    # Entries of model.safetensors.index.json: 9 in a layer of Llama; in one of Qwen3's mixtures
+    # 3 of each of 128 experts, router, 4 projections, 2 norms, without the two of queries and keys.
+    [("llama-2-7b", 32 * 9 + 3), ("llama-2-70b", 80 * 9 + 3), ("qwen3-30b-a3b", 48 * 391 + 3)],
+)
+def test_tensors_are_those_of_the_checkpoint(name: str, tensors: int) -> None:
+    assert transition.refit_tensors(model(name).architecture)[0] == tensors
+
+
+def test_a_mixture_takes_an_engine_longer_than_a_dense_model_of_its_size() -> None:
+    dense, mixture = (transition.refit_seconds(model(m)) for m in ("qwen3-32b", "qwen3-30b-a3b"))
+    assert mixture > 10 * dense
+    assert dense == pytest.approx((64 * 9 + 3) * constants.TENSOR_REFIT_SECONDS)

@@ -6,9 +6,9 @@ import pytest
 
 from automap.planner import Launch, catalogue
 from automap.planner.exports.exporting import export
-from automap.planner.exports.verl.lines import hydra_quoted, hydra_value
+from automap.planner.exports.subject import subject_of
+from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
 from automap.planner.exports.verl.settings import launch_of
-from automap.planner.exports.verl.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
 from automap.planner.planning import estimate

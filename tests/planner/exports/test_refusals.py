@@ -4,8 +4,8 @@ import pytest
 
 from automap.planner import NotExportableError
 from automap.planner.exports.exporting import export
-from automap.planner.exports.verl.refusals import refusals
-from automap.planner.exports.verl.subject import subject_of
+from automap.planner.exports.refusals import refusals
+from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan

@@ -1,6 +1,6 @@
-"""What differs between two plans of one job."""
+"""What differs between two plans."""
 
-from automap.planner.plan.changes import differences
+from automap.planner.plan.changes import differences, plan_difference
 from automap.planner.planning import make_plan
 from tests.helpers.small_jobs import pool, small_job
 
@@ -41,3 +41,29 @@ def test_a_copy_that_is_only_in_one_plan_is_told() -> None:
     (gone,) = differences(plan, without)
     assert (gone.of, gone.after) == (f"copy {plan.copies[-1].id}", "none")
     assert gone.more_bytes == -plan.copies[-1].resident_bytes
+
+
+def test_two_plans_stand_beside_each_other_even_of_two_jobs() -> None:
+    one = make_plan(PPO)
+    other = make_plan(small_job("grpo", cluster__pools=[pool(4, gpu="h100-80gb-sxm")]))
+    found = plan_difference(one, other)
+    figures = {each.of: (each.before, each.after) for each in found.figures}
+    assert figures["iteration_seconds"] == (one.iteration_seconds, other.iteration_seconds)
+    assert figures["gpus_used"] == (one.gpus_used, other.gpus_used)
+    seconds = {each.of: (each.before, each.after) for each in found.seconds}
+    bytes_of = {each.of: (each.before, each.after) for each in found.peak_bytes}
+    for call in one.calls:
+        assert seconds[call.id][0] == call.end_seconds - call.start_seconds
+        assert bytes_of[call.id][0] == call.peak_bytes
+    assert seconds["critic.train"][1] is None
+    fields = {each.field: (each.before, each.after) for each in found.spec}
+    assert fields["algorithm"] == ("ppo", "grpo")
+    assert any(field.startswith("cluster.pools.0.") for field in fields)
+    assert fields["models.critic.architecture"][1] is None
+
+
+def test_a_plan_beside_itself_differs_in_nothing() -> None:
+    plan = make_plan(PPO)
+    found = plan_difference(plan, plan)
+    assert (found.placement, found.spec) == ([], [])
+    assert all(each.before == each.after for each in [*found.figures, *found.seconds])

@@ -245,3 +245,15 @@ def test_lines_of_a_step_add_up_and_the_last_of_a_restart_counts() -> None:
     ]
     found = read_lines("\n".join(map(json.dumps, lines)), source="log")
     assert found == {1: {"timing_s/gen": 3.0, "timing_s/ref": 2.0}, 3: {"timing_s/gen": 5.0}}
+
+
+def test_slimes_log_is_read_by_its_names() -> None:
+    names = ("train_wait", "log_probs", "ref_log_probs", "actor_train", "step")
+    steps = {step: {f"perf/{name}_time": 2.0 + step for name in names} for step in (1, 2, 3)}
+    found = foreign_run(steps, "slime", plain_plan(), source="log")
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert seconds["actor.generate"] == seconds["actor.train"] == 4.5
+    assert seconds["reference.forward"] == 4.5
+    assert found.iteration_seconds == 4.5
+    with pytest.raises(SpecError, match="perf/train_wait_time"):
+        foreign_run({1: VERL}, "slime", plain_plan(), source="log")

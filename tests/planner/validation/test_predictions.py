@@ -483,6 +483,7 @@ def test_a_synchronous_iteration_is_the_sum_of_its_calls():
         "reference.forward_seconds",
         "actor.train_seconds",
         "state_seconds",
+        "handover_seconds",
         "around_seconds",
     ]
     assert one.predicted == pytest.approx(sum(one.breakdown.values()))
@@ -512,11 +513,14 @@ def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
     (one,) = predicted("rlhf", NEMO_RL | {"synchrony": "async", "data_parallel_size": ""})
     parts = dict(one.breakdown)
     generation = parts.pop("actor.generate_seconds")
-    exposed = parts.pop("weight_sync_seconds") + parts.pop("around_seconds")
+    handover = parts.pop("handover_seconds")
+    exposed = parts.pop("weight_sync_seconds") + handover + parts.pop("around_seconds")
     assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + exposed)
     assert any("half each" in text for text in one.assumptions)
     (together,) = predicted("rlhf", NEMO_RL)
     assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
+    # Of four calls the one that generates has its prompts before.
+    assert handover == pytest.approx(together.breakdown["handover_seconds"] * 3 / 4)
 
 
 def test_a_weight_sync_inside_one_node_does_not_cross_the_network():

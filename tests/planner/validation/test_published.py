@@ -42,7 +42,8 @@ REACHED = {
     ("memory", "peak_memory_bytes", "dense"): (16, 0.041, 0.060),
     ("rlhf", "generation_share", "dense"): (1, 0.045, 0.045),
     ("rlhf", "iteration_seconds", "dense"): (4, 0.030, 0.038),
-    ("rlhf", "iteration_seconds", "experts"): (6, 0.045, 0.103),
+    # 192 GPUs alone are 43 % off: the driver's time is that of two models on at most 32.
+    ("rlhf", "iteration_seconds", "experts"): (6, 0.034, 0.115),
     ("rlhf", "log_prob_share", "dense"): (1, 0.038, 0.038),
     ("rlhf", "training_share", "dense"): (1, 0.066, 0.066),
     ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.045, 0.047),

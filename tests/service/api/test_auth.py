@@ -61,9 +61,20 @@ def test_health_needs_no_key(guarded: TestClient) -> None:
         assert guarded.get(path).status_code == 200
 
 
-def test_the_document_shows_the_key(guarded: TestClient, client: TestClient) -> None:
+def test_the_document_shows_keys_and_scopes(guarded: TestClient, client: TestClient) -> None:
     document = guarded.get("/openapi.json").json()
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert "401" in document["paths"]["/v1/plans"]["get"]["responses"]
     assert "401" not in document["paths"]["/healthz"]["get"]["responses"]
-    assert "securitySchemes" not in client.get("/openapi.json").json()["components"]
+    asked = {
+        (path, method): operation["security"][0]["HTTPBearer"]
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if path.startswith("/v1/")
+    }
+    assert asked["/v1/plans", "get"] == ["read"]
+    assert asked["/v1/plans", "post"] == asked["/v1/plans/{plan_id}/explain", "get"] == ["plan"]
+    assert asked["/v1/jobs", "post"] == asked["/v1/profiles", "post"] == ["run"]
+    assert asked["/v1/keys", "get"] == asked["/v1/audit", "get"] == ["admin"]
+    # One document for all services: a client made from it works before and after the first key.
+    assert client.get("/openapi.json").json() == document

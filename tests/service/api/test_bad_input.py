@@ -322,7 +322,7 @@ def test_an_idempotency_key_is_printable_and_short(client: TestClient, key: str)
     ("method", "path", "status", "kind"),
     [
         ("GET", "/v1/nothing", 404, "not-found"),
-        ("GET", "/", 404, "not-found"),
+        ("GET", "/nothing", 404, "not-found"),
         ("PUT", "/v1/plans", 405, "method-not-allowed"),
         ("GET", "/v1/plans/not-an-id", 422, "invalid-spec"),
         ("GET", "/v1/plans/00000000-0000-0000-0000-000000000000", 404, "not-found"),
@@ -338,6 +338,7 @@ def test_an_idempotency_key_is_printable_and_short(client: TestClient, key: str)
         ("GET", "/v1/plans?algorithm=none", 422, "invalid-spec"),
         ("GET", "/v1/plans?model=%00", 422, "invalid-spec"),
         ("GET", "/v1/plans?cluster=%27", 422, "invalid-spec"),
+        ("GET", "/v1/plans?created_after=1700000000", 422, "invalid-spec"),
         ("GET", "/v1/plans?created_after=yesterday", 422, "invalid-spec"),
         ("GET", "/v1/plans?created_after=2026-01-01T00:00:00", 422, "invalid-spec"),
         ("GET", "/v1/plans?created_after=9999-12-31T23:59:59-12:00", 422, "invalid-spec"),

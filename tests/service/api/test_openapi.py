@@ -1,11 +1,14 @@
 """The OpenAPI document: complete, with examples that work; and what it promises is what comes."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 import schemathesis
+from hypothesis import strategies
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -16,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from automap.planner.spec import JobSpec
 from automap.service.api import examples
 from automap.service.app import create_app
+from automap.service.schemas.access import NewApiKey
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.studies import (
@@ -24,9 +28,11 @@ from automap.service.schemas.studies import (
     FrontRequest,
     WhatIfRequest,
 )
-from tests.service.support.databases import settings_for
+from automap.service.storage import api_keys
+from tests.service.support.databases import Databases, migrated, settings_for
 from tests.service.support.servers import Server, serving
 
+KEY = "a-key-of-the-environment"
 PROMISES = [
     not_a_server_error,
     status_code_conformance,
@@ -36,12 +42,18 @@ PROMISES = [
 
 OPERATIONS = {
     ("get", "/healthz"),
+    ("get", "/metrics"),
     ("get", "/readyz"),
     ("post", "/v1/plans"),
     ("get", "/v1/plans"),
     ("get", "/v1/plans/{plan_id}"),
     ("get", "/v1/plans/history"),
     ("get", "/v1/plans/{plan_id}/history"),
+    ("patch", "/v1/plans/{plan_id}"),
+    ("get", "/v1/plans/{plan_id}/diff"),
+    ("get", "/v1/costs"),
+    ("post", "/v1/jobs/{job_id}/retry"),
+    ("patch", "/v1/jobs/{job_id}"),
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
@@ -73,8 +85,53 @@ OPERATIONS = {
     ("get", "/v1/profiles/{version}/diff/{other}"),
     ("put", "/v1/profiles/{version}/default"),
     ("delete", "/v1/profiles/{version}/default"),
+    ("post", "/v1/keys"),
+    ("get", "/v1/keys"),
+    ("delete", "/v1/keys/{key_id}"),
+    ("get", "/v1/audit"),
     ("get", "/v1/schemas/job-spec"),
     ("get", "/v1/schemas/placement"),
+}
+
+
+# What generated clients call them: another name breaks whoever has one.
+OPERATION_IDS = {
+    *("create_key", "list_keys", "revoke_key", "list_audit"),
+    *("check_health", "check_readiness", "read_metrics"),
+    *("create_plan", "list_plans", "list_plan_history", "get_plan", "get_plan_history"),
+    *("delete_plan", "create_front", "create_variants", "compare_plan", "explain_plan"),
+    *(
+        "describe_plan",
+        "diff_plans",
+        "list_costs",
+        "retry_job",
+        "describe_job",
+        "explain_plan_in_part",
+        "export_plan",
+        "replan_plan",
+        "simulate_plan",
+    ),
+    *("create_job", "list_jobs", "get_job", "follow_job", "get_job_logs", "cancel_job"),
+    *("create_estimate", "list_strategies", "list_models", "get_model", "list_gpus"),
+    *("create_cluster", "list_clusters", "get_cluster", "delete_cluster"),
+    *("create_profile", "list_profiles", "get_profile", "diff_profiles", "delete_profile"),
+    *("set_default_profile", "unset_default_profile"),
+    *("get_job_spec_schema", "get_placement_schema"),
+}
+VERBS = {
+    *(
+        "cancel",
+        "check",
+        "compare",
+        "create",
+        "delete",
+        "describe",
+        "diff",
+        "explain",
+        "export",
+        "follow",
+    ),
+    *("get", "list", "read", "replan", "retry", "revoke", "set", "simulate", "unset"),
 }
 
 
@@ -94,6 +151,21 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
 
 def test_the_operations_are_these(document: dict[str, Any]) -> None:
     assert set(operations(document)) == OPERATIONS
+
+
+def test_operation_ids_are_verbs_and_do_not_change(document: dict[str, Any]) -> None:
+    found = [operation["operationId"] for operation in operations(document).values()]
+    assert len(found) == len(set(found))
+    assert set(found) == OPERATION_IDS
+    for name in found:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)+", name)
+        assert name.split("_")[0] in VERBS, name
+
+
+def test_every_tag_is_described(document: dict[str, Any]) -> None:
+    used = {tag for operation in operations(document).values() for tag in operation["tags"]}
+    described = {tag["name"] for tag in document["tags"] if tag["description"]}
+    assert used == described
 
 
 def test_every_operation_is_described(document: dict[str, Any]) -> None:
@@ -121,7 +193,7 @@ def test_every_error_is_a_problem(document: dict[str, Any]) -> None:
 def test_every_body_has_its_schema_and_examples(document: dict[str, Any]) -> None:
     for (method, path), operation in operations(document).items():
         if "requestBody" not in operation:
-            assert method != "post" or path.endswith("/cancel"), path
+            assert method != "post" or path.endswith(("/cancel", "/retry")), path
             continue
         content = operation["requestBody"]["content"]
         assert set(content) == {"application/json", "application/yaml"}
@@ -159,6 +231,7 @@ def test_references_lead_somewhere(document: dict[str, Any]) -> None:
         (FrontRequest, examples.FRONT_EXAMPLES),
         (WhatIfRequest, examples.WHAT_IF_EXAMPLES),
         (NewCluster, examples.CLUSTER_EXAMPLES),
+        (NewApiKey, examples.KEY_EXAMPLES),
     ],
 )
 def test_examples_are_valid(model: Any, shown: dict[str, Any]) -> None:
@@ -169,7 +242,8 @@ def test_examples_are_valid(model: Any, shown: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     url = f"sqlite:///{tmp_path_factory.mktemp('contract')}/automap.db"
-    with serving(url, max_time_limit_seconds=5) as server:
+    # With a key, or the first one that a random request makes would end the test for the others.
+    with serving(url, max_time_limit_seconds=5, api_keys=KEY) as server:
         yield server
 
 
@@ -189,6 +263,45 @@ def test_random_requests_get_what_the_document_promises(
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     def probe(case: schemathesis.Case) -> None:
-        case.call_and_validate(checks=PROMISES)
+        case.call_and_validate(checks=PROMISES, headers={"Authorization": f"Bearer {KEY}"})
 
     probe()
+
+
+@pytest.mark.slow_on("postgresql")
+def test_random_requests_with_few_scopes_and_over_the_limits(databases: Databases) -> None:
+    """What a key may not do, and what it asks for too often, is refused as the document says."""
+    url = databases.create("limited")
+    database = migrated(url)
+    with database.transaction() as session:
+        keys = [
+            api_keys.create(session, NewApiKey(owner="ada", scopes=[scope])).key
+            for scope in ("read", "plan", "run", "admin")
+        ]
+    database.dispose()
+    answered: Counter[int] = Counter()
+    with serving(url, max_requests_per_minute=100, max_plans_at_once=1) as server:
+        schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+        # What plans is left out: it is slow, and its scope and limits are those of the others.
+        routes = [("get", "/v1/plans"), ("get", "/v1/models/{name}"), ("post", "/v1/jobs")]
+        routes += [("delete", "/v1/clusters/{name}"), ("get", "/v1/audit"), ("get", "/v1/keys")]
+        routes += [("post", "/v1/keys"), ("delete", "/v1/keys/{key_id}")]
+        for method, path in routes:
+            operation = schema[path][method]
+
+            @hypothesis.given(case=operation.as_strategy(), key=strategies.sampled_from(keys))
+            @hypothesis.settings(
+                max_examples=40,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+            )
+            def probe(case: schemathesis.Case, key: str) -> None:
+                headers = {"Authorization": f"Bearer {key}"}
+                response = case.call_and_validate(checks=PROMISES, headers=headers)
+                answered[response.status_code] += 1
+
+            probe()
+    assert {200, 403, 429} <= answered.keys()
+    assert all(status < 500 for status in answered)

@@ -8,13 +8,16 @@ from pydantic import SecretStr, ValidationError
 
 from automap.service.app import create_app
 from automap.service.settings import Settings
+from tests.service.support.databases import migrated
 from tests.service.support.requests import problem
 
 KEY = SecretStr("a-key")
 
 
 def service(folder: Path, **settings: object) -> TestClient:
-    app = create_app(Settings(database_url=f"sqlite:///{folder}/automap.db", **settings))  # type: ignore[arg-type]
+    url = f"sqlite:///{folder}/automap.db"
+    migrated(url).dispose()
+    app = create_app(Settings(database_url=url, **settings))  # type: ignore[arg-type]
     return TestClient(app, raise_server_exceptions=False)
 
 
@@ -41,9 +44,41 @@ def test_a_page_of_another_site_sends_nothing(tmp_path: Path, origin: str) -> No
     problem(client.post("/v1/jobs", headers=headers, content="{}"), 403, "cross-site")
 
 
-def test_our_own_pages_send(tmp_path: Path) -> None:
-    headers = {"Host": "localhost:8000", "Origin": "http://localhost:8000"}
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://localhost:8000", "localhost:8000"),
+        ("http://localhost", "localhost:80"),
+        ("http://localhost:80", "localhost"),
+        ("https://localhost", "LOCALHOST:443"),
+        ("https://[::1]:443", "[::1]"),
+    ],
+)
+def test_our_own_pages_send(tmp_path: Path, origin: str, host: str) -> None:
+    """A scheme's own port may be written or left out, by the page's browser and by a proxy."""
+    headers = {"Host": host, "Origin": origin}
     assert service(tmp_path).get("/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [
+        ("http://localhost:443", "localhost"),
+        ("https://localhost:80", "localhost"),
+        ("http://localhost:8000", "localhost"),
+        ("http://localhost:99999", "localhost"),
+    ],
+)
+def test_another_port_is_another_site(tmp_path: Path, origin: str, host: str) -> None:
+    headers = {"Host": host, "Origin": origin}
+    problem(service(tmp_path).get("/v1/models", headers=headers), 403, "cross-site")
+
+
+@pytest.mark.parametrize("name", ["2001:db8::7", "[2001:DB8:0::7]"])
+def test_an_address_is_a_name_too(tmp_path: Path, name: str) -> None:
+    client = service(tmp_path, allowed_hosts=name)
+    headers = {"Host": "10.0.0.7", "Origin": "https://[2001:db8::7]:8443"}
+    assert client.get("/v1/models", headers=headers).status_code == 200
 
 
 def test_names_that_an_operator_gives_are_known(tmp_path: Path) -> None:
@@ -63,7 +98,7 @@ def test_with_keys_a_proxy_may_use_any_name(tmp_path: Path) -> None:
     problem(without.get("/v1/models", headers=headers), 403, "unknown-host")
 
 
-@pytest.mark.parametrize("name", ["plans.example:8443", "https://plans.example", "[::1]", "*.x"])
+@pytest.mark.parametrize("name", ["plans.example:8443", "https://plans.example", "[::1]:80", "*.x"])
 def test_what_can_never_be_a_name_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValidationError, match="leave out scheme, port and wildcards"):
         service(tmp_path, allowed_hosts=name)

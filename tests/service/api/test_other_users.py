@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -84,6 +85,51 @@ def test_a_connection_that_nobody_has_any_more_is_foreign() -> None:
     """Who resets it before it is looked at could be anybody, and what was sent is still read."""
     assert is_foreign(None, ("127.0.0.1", 1))
     assert is_foreign(("127.0.0.1", 1), ("127.0.0.1", 2))
+
+
+def test_a_client_that_has_sent_all_is_still_ours(server: Server) -> None:
+    """Half-closed: it says so with the end of its request, and waits for the answer."""
+    port = server.client.base_url.port
+    assert port is not None
+    for _ in range(5):
+        with connected(port) as client:
+            client.sendall(b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            client.shutdown(socket.SHUT_WR)
+            assert b" 403 " not in client.recv(64)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = listener.getsockname()
+        with connected(address[1]) as client:
+            client.shutdown(socket.SHUT_WR)
+            assert not is_foreign(client.getsockname(), address)
+            accepted, _ = listener.accept()
+            with accepted:
+                time.sleep(0.05)  # acknowledged: FIN_WAIT2
+                assert not is_foreign(client.getsockname(), address)
+                name = client.getsockname()
+                client.close()  # the entry stays, with root as its user
+                assert is_foreign(name, address)
+
+
+@needs_root
+def test_who_is_refused_sees_why_however_much_it_sends(server: Server) -> None:
+    """What is left unread when a connection is closed makes the system take the answer back."""
+    port = server.client.base_url.port
+    assert port is not None
+    with as_somebody():
+        client = connected(port)
+    with client:
+        body = b"x" * 2**22
+        head = b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        client.sendall(head % len(body))
+        time.sleep(0.1)
+        client.sendall(body)
+        received = b""
+        while piece := client.recv(4096):
+            received += piece
+    assert received.startswith(b"HTTP/1.1 403 ")
+    assert received.endswith(b"}")
 
 
 def test_a_socket_for_both_families_is_its_users_own(server: Server) -> None:

@@ -127,7 +127,7 @@ def test_an_infeasible_job_is_answered_with_reasons_and_not_stored(
 def test_a_queued_plan_is_made(live: TestClient) -> None:
     response = live.post("/v1/plans", json=small_spec(), headers=ASYNC)
     queued = created(response, 202)
-    assert queued.status == "queued"
+    assert queued.status in ("queued", "running")  # it may be taken up at once
     assert response.headers["retry-after"] == "1"
     assert response.headers["preference-applied"] == "respond-async"
     record = finished(live, response.headers["location"])

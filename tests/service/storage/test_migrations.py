@@ -9,9 +9,13 @@ from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text, 
 from sqlalchemy.exc import IntegrityError
 
 from automap import migrations
+from automap.service.schemas.access import AuditQuery, NewApiKey
+from automap.service.schemas.jobs import JobQuery
+from automap.service.schemas.plans import PlanQuery
 from automap.service.settings import Settings
+from automap.service.storage import api_keys, audit, job_records, plan_records
 from automap.service.storage.database import Base, Database, UtcDateTime, utc_now
-from automap.service.storage.tables import IdempotencyRow, JobRow
+from automap.service.storage.tables import AuditRow, IdempotencyRow, JobEventRow, JobRow, PlanRow
 from tests.service.support.databases import Databases
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import add_job, events, record
@@ -71,6 +75,22 @@ def test_keys_survive_the_way_up_and_those_of_plans_the_way_down(databases: Data
     database.dispose()
 
 
+def test_plans_and_jobs_of_before_are_found_by_their_text(databases: Databases) -> None:
+    database = opened(databases, "texts")
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    with database.transaction() as session:
+        session.execute(update(PlanRow).values(spec_name="Ärger"))
+    migrations.downgrade(database.engine, "0007")
+    migrations.upgrade(database.engine)
+    with database.reading() as session:
+        (plan,) = plan_records.list_plans(session, PlanQuery(q="ärger tiny")).items
+        assert (plan.name, plan.owner, plan.labels) == ("Ärger", "local", {})
+        (job,) = job_records.list_jobs(session, JobQuery(q="ÄRGER")).items
+        assert (job.id, job.name) == (job_id, "Ärger")
+    database.dispose()
+
+
 def test_what_belongs_to_a_job_survives_the_way_up_and_runs_the_way_down(
     databases: Databases,
 ) -> None:
@@ -89,9 +109,30 @@ def test_what_belongs_to_a_job_survives_the_way_up_and_runs_the_way_down(
     with database.reading() as session:
         assert session.get(JobRow, profile_id) is None
         assert session.get(JobRow, job_id) is not None
+        # What belonged to the profile went with it.
+        assert set(session.scalars(select(JobEventRow.job_id))) == {job_id}
     # Foreign keys are enforced again.
     with pytest.raises(IntegrityError), database.transaction() as session:
         session.execute(update(JobRow).values(plan_id=uuid4()))
+    database.dispose()
+
+
+def test_plans_survive_the_way_of_keys_and_the_log(databases: Databases) -> None:
+    database = opened(databases, "access")
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    with database.transaction() as session:
+        made = api_keys.create(session, NewApiKey(owner="ada"))
+        audit.add(session, AuditRow(owner="ada", method="POST", route="/v1/plans", status=201))
+    migrations.downgrade(database.engine, "0004")
+    with database.engine.connect() as connection:
+        assert not {"api_keys", "audit_log"} & set(inspect(connection).get_table_names())
+    migrations.upgrade(database.engine)
+    assert record(database, job_id).status == "queued"
+    with database.reading() as session:
+        assert not api_keys.is_any(session)
+        assert audit.list_requests(session, AuditQuery()).items == []
+        assert api_keys.find_sent(session, made.key) is None
     database.dispose()
 
 

@@ -14,11 +14,13 @@ from fastapi.testclient import TestClient
 
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
+from automap.service.queues import plan_queue
+from automap.service.storage import plan_records
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.stored_documents import readable
-from automap.service.storage.tables import JobRow, PlanRow
-from tests.service.support.requests import problem
-from tests.service.support.samples import Json
+from automap.service.storage.tables import JobRow, PlanRow, PlanTextRow
+from tests.service.support.requests import finished, problem
+from tests.service.support.samples import Json, small_spec
 from tests.service.support.workers import run_settings
 
 PLANS: dict[str, Json] = json.loads(
@@ -47,6 +49,7 @@ def store(database: Database, plan: Json) -> UUID:
             spec=plan["spec"],
             plan=plan,
             attempts=1,
+            text=PlanTextRow(text=""),
         )
         session.add(row)
         session.flush()
@@ -133,3 +136,19 @@ def test_what_is_asked_about_older_plans_is_answered_or_refused(
         ):
             response = live.post(f"{url}/{path}", json=body)
             assert response.status_code in (200, 422), (url, path, response.text)
+
+
+def test_a_queued_spec_that_cannot_be_read_fails_with_the_reason(live: TestClient) -> None:
+    database: Database = live.app.state.service.database  # type: ignore[attr-defined]
+    with database.transaction() as session:
+        row = plan_records.new_plan_row(JobSpec.model_validate(small_spec()), cluster_name=None)
+        row.spec = {"from": "long ago"}
+        plan_queue.enqueue(session, row)
+        session.flush()
+        plan_id = row.id
+    live.app.state.service.dispatcher.wake()  # type: ignore[attr-defined]
+    record = finished(live, f"/v1/plans/{plan_id}")
+    assert record.status == "failed"
+    assert record.problem is not None
+    assert record.problem.type == "/problems/older-version"
+    assert str(plan_id) in record.problem.detail

@@ -5,8 +5,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -25,24 +27,34 @@ def free_port() -> int:
 class Server:
     """A server process and its address."""
 
-    def __init__(self, url: str, **settings: object) -> None:
-        port = free_port()
-        environment = {
+    def __init__(
+        self,
+        url: str,
+        *,
+        port: int | None = None,
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
+    ) -> None:
+        port = port or free_port()
+        variables = {
             **os.environ,
+            **(environment or {}),
             "AUTOMAP_DATABASE_URL": url,
             "AUTOMAP_PORT": str(port),
             "AUTOMAP_LEASE_SECONDS": str(LEASE_SECONDS),
             "AUTOMAP_POLL_SECONDS": "0.2",
             **{f"AUTOMAP_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "automap.service.server"], env=environment
-        )
+        command = [sys.executable, "-m", "automap.service.server"]
+        with ExitStack() as stack:
+            to = None if log is None else stack.enter_context(log.open("w"))
+            self.process = subprocess.Popen(command, env=variables, stderr=to)
         self.address = f"http://127.0.0.1:{port}"
         self.client = httpx.Client(base_url=self.address, timeout=60)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             assert self.process.poll() is None, "the server ended"
             try:
@@ -63,8 +75,8 @@ class Server:
 
 
 @contextmanager
-def serving(url: str, **settings: object) -> Iterator[Server]:
-    server = Server(url, **settings)
+def serving(url: str, **options: Any) -> Iterator[Server]:
+    server = Server(url, **options)
     try:
         server.wait_until_ready()
         yield server

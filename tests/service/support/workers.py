@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,10 +25,11 @@ from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
+from benchmarks.chaos import run_stand_in
 from tests.service.support.samples import Json
 
 LEASE_SECONDS = 4.0
-STAND_IN = Path(__file__).parent / "run_stand_in.py"
+STAND_IN = Path(run_stand_in.__file__)
 PROFILE_STAND_IN = Path(__file__).parent / "profile_stand_in.py"
 TINY: Json = {
     "name": "tiny",
@@ -130,13 +131,23 @@ def worker_environment(url: str, folder: Path, **settings: object) -> dict[str, 
 
 @contextmanager
 def working(
-    url: str, folder: Path, ray: Ray, **settings: object
+    url: str,
+    folder: Path,
+    ray: Ray,
+    *,
+    log: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    **settings: object,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker process, killed at the end if it still is there."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "automap.service.cli.main", "worker"],
-        env={**worker_environment(url, folder, **settings), **ray.environment},
-    )
+    variables = {**worker_environment(url, folder, **settings), **ray.environment}
+    with ExitStack() as stack:
+        to = None if log is None else stack.enter_context(log.open("w"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "automap.service.cli.main", "worker"],
+            env={**variables, **(environment or {})},
+            stderr=to,
+        )
     try:
         yield process
     finally:

@@ -1,5 +1,7 @@
 """A running job that drifts from its plan: what is raised on it, once, and its history."""
 
+import copy
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
@@ -219,3 +221,26 @@ def test_the_api_shows_a_job_with_what_was_suggested(
     assert (listed["drifting"], shown["drifting"]) == (True, True)
     last = [e for e in events(database, run.job_id) if e["type"] == "drift"]
     assert last[0]["suggestion"] == raised["suggestion"]
+
+
+def test_a_plan_of_an_older_version_is_read_or_passed_over_once(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(database)
+    plan = copy.deepcopy(run.held.plan)
+    assert plan is not None
+    # Every model had the concurrency that only a function has, once.
+    plan["spec"]["models"]["actor"]["concurrency"] = 1  # type: ignore[call-overload, index]
+    run.held = replace(run.held, plan=plan)
+    run.watch = Watch(database, run.settings, run.held)
+    run.iterate(1.0, *[1.4] * 5)
+    assert len(run.record.suggestions) == 1
+    run.held = replace(run.held, plan={"name": "from long ago"})
+    run.watch = Watch(database, run.settings, run.held)
+    caplog.clear()
+    run.iterate(*[1.9] * 3)
+    (told,) = [each for each in caplog.records if "compared" in each.message]
+    assert told.levelname == "WARNING"
+    assert "stored by an earlier version" in told.message
+    assert told.exc_info is None
+    assert len(run.record.suggestions) == 1

@@ -1,5 +1,6 @@
 """What differs between inference engines, and the terms of a step that all of them share."""
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -59,6 +60,50 @@ def test_every_engine_takes_longer_for_more_tokens_and_sequences(name):
     assert price(name, prompt_length=double).seconds.total[0] > seconds
     by_batch = [price(name, num_sequences=count).seconds.total[0] for count in (8, 16, 32, 64, 128)]
     assert np.all(np.diff(by_batch) > 0)
+
+
+EQUAL = {"prompt_length": {"mean": 1024, "max": 1024}, "response_length": {"mean": 512, "max": 512}}
+
+
+def priced_as(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> float:
+    """Seconds of 64 equally long responses by an engine with other settings."""
+    with monkeypatch.context() as patched:
+        patched.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], **changes))
+        return float(price("vllm", **EQUAL).seconds.total[0])
+
+
+def test_an_engine_with_fewer_slots_generates_in_waves(monkeypatch):
+    free = priced_as(monkeypatch)
+    assert priced_as(monkeypatch, max_sequences=64) == free
+    assert priced_as(monkeypatch, max_sequences=1000) == free
+    few = price("vllm", num_sequences=16, **EQUAL).seconds.total[0]
+    waves = priced_as(monkeypatch, max_sequences=16)
+    assert waves == pytest.approx(4 * few, rel=0.02)
+    assert priced_as(monkeypatch, max_sequences_per_gpu=2) == waves  # a replica has eight GPUs
+    halves = priced_as(monkeypatch, max_sequences=32)
+    assert free < halves < waves
+
+
+def test_responses_of_many_lengths_take_a_slot_as_soon_as_it_is_free(monkeypatch):
+    lengths = {"mean": 512, "max": 4096}
+
+    def seconds(slots: int | None) -> float:
+        with monkeypatch.context() as patched:
+            patched.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], max_sequences=slots))
+            return float(price("vllm", response_length=lengths).seconds.total[0])
+
+    by_slots = [seconds(slots) for slots in (8, 16, 32, 64)]
+    assert by_slots == sorted(by_slots, reverse=True)
+    assert by_slots[-1] == seconds(None)
+    # Waves that each wait for their longest would take eight times as long.
+    assert by_slots[0] < 4 * by_slots[-1]
+
+
+def test_steps_outside_graphs_take_no_less_than_their_launches(monkeypatch):
+    eager = priced_as(monkeypatch, captured=False, prefill_layer_seconds=2e-3)
+    steps = 512 * 80 * 2e-3
+    assert steps < eager < 1.2 * steps
+    assert eager > priced_as(monkeypatch)
 
 
 def test_generations_with_a_cache_in_fp8_are_those_of_the_catalogue():

@@ -1,0 +1,1 @@
+"""The service under random faults: nothing lost, nothing done twice, nothing left over."""

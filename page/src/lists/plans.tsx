@@ -1,0 +1,148 @@
+import { useState } from "preact/hooks";
+import { api } from "../api/client";
+import type { PlanSummary } from "../api/types";
+import { go, withQuery, type Place } from "../router";
+import { count, gap, known, moment, price, seconds } from "../shared/format";
+import { State, Table, Trouble, useTitle } from "../shared/parts";
+import { Choice, Filters, labelsOf, usePages } from "./filters";
+
+const STATES = ["queued", "running", "succeeded", "failed", "cancelled"] as const;
+const ALGORITHMS = [
+  "ppo",
+  "grpo",
+  "remax",
+  "safe_rlhf",
+  "rloo",
+  "reinforce_plus_plus",
+  "dapo",
+] as const;
+
+const COLUMNS = [
+  "State",
+  "Plan",
+  "Models",
+  "#GPUs",
+  "#s / iteration",
+  "#Measured s",
+  "#Gap",
+  "#Price",
+  "Made",
+  "Compare",
+];
+
+export function PlanList({ place }: { place: Place }) {
+  useTitle("Plans");
+  const status = STATES.find((each) => each === place.query.get("status"));
+  const algorithm = ALGORITHMS.find((each) => each === place.query.get("algorithm"));
+  const words = (place.query.get("q") ?? "").trim();
+  const pages = usePages(`${status} ${algorithm} ${words}`, (cursor) =>
+    api.GET("/v1/plans", {
+      params: {
+        query: {
+          ...(status && { status }),
+          ...(algorithm && { algorithm }),
+          ...(words && { q: words }),
+          ...(cursor && { cursor }),
+        },
+      },
+    }),
+  );
+  const [chosen, setChosen] = useState<string[]>([]);
+  const choose = (id: string) =>
+    setChosen(
+      chosen.includes(id) ? chosen.filter((each) => each !== id) : [...chosen, id].slice(-2),
+    );
+  const shown = pages.items;
+  return (
+    <>
+      <div class="title">
+        <h1>Plans</h1>
+        <button
+          type="button"
+          disabled={chosen.length < 2}
+          onClick={() => go(`/diff/${chosen.join("/")}`)}
+        >
+          {chosen.length < 2 ? "Choose two to compare" : "Compare the two"}
+        </button>
+        <a class="button primary" href="#/new">
+          New plan
+        </a>
+      </div>
+      <Filters place={place} hint="name, owner, label, note, model, algorithm">
+        <Choice
+          label="State"
+          value={status ?? ""}
+          among={STATES}
+          onChange={(value) => withQuery(place, { status: value })}
+        />
+        <Choice
+          label="Algorithm"
+          value={algorithm ?? ""}
+          among={ALGORITHMS}
+          onChange={(value) => withQuery(place, { algorithm: value })}
+        />
+      </Filters>
+      {pages.problem && <Trouble problem={pages.problem} />}
+      {shown && shown.length > 0 && (
+        <Table label="Plans" class="list" columns={COLUMNS}>
+          {shown.map((plan) => (
+            <Row key={plan.id} plan={plan} chosen={chosen.includes(plan.id)} choose={choose} />
+          ))}
+        </Table>
+      )}
+      {shown?.length === 0 && (
+        <p class="quiet">There are no such plans.</p>
+      )}
+      {pages.more && (
+        <p>
+          <button type="button" onClick={() => void pages.more?.()}>
+            Older plans
+          </button>
+        </p>
+      )}
+    </>
+  );
+}
+
+function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) => void }) {
+  const plan = props.plan;
+  return (
+    <tr>
+      <td>
+        <State of={plan.status} />
+      </td>
+      <th scope="row">
+        <a href={`#/plans/${plan.id}`}>{plan.name}</a>
+        <small>{[plan.algorithm ?? "own dataflow", ...labelsOf(plan)].join(" · ")}</small>
+      </th>
+      <td data-label="Models">{[...new Set(Object.values(plan.models))].join(", ") || "–"}</td>
+      <td class="number" data-label="GPUs">
+        {known(plan.gpus_used, count)}
+      </td>
+      <td class="number" data-label="s / iteration">
+        {known(plan.iteration_seconds, seconds)}
+      </td>
+      <td class="number" data-label="Measured s">
+        {known(plan.measured_iteration_seconds, seconds)}
+      </td>
+      <td class="number" data-label="Gap">
+        {known(plan.relative_gap, gap)}
+      </td>
+      <td class="number" data-label="Price">
+        {known(plan.price_per_iteration, price)}
+      </td>
+      <td data-label="Made">
+        <time dateTime={plan.created_at}>{moment(plan.created_at)}</time>
+      </td>
+      <td data-label="Compare">
+        <input
+          type="checkbox"
+          aria-label={`Compare ${plan.name} of ${moment(plan.created_at)}`}
+          checked={props.chosen}
+          disabled={plan.status !== "succeeded"}
+          onChange={() => props.choose(plan.id)}
+        />
+      </td>
+    </tr>
+  );
+}

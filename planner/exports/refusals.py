@@ -1,0 +1,239 @@
+"""Why a framework cannot be told a plan: every limit of it that the plan breaks."""
+
+import math
+from collections.abc import Iterator
+
+from automap.planner.cost.constants import HOST_SHARE
+from automap.planner.errors import Reason
+from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.layouts import layout_refusals
+from automap.planner.exports.ranges import range_refusals
+from automap.planner.exports.reasons import Broken, reasons_of
+from automap.planner.exports.serving import longest_sequence, serving_bytes
+from automap.planner.exports.subject import Subject, overlap
+from automap.planner.plan.types import CallPlan
+from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
+from automap.planner.units import GIB
+
+PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def refusals(subject: Subject) -> list[Reason]:
+    """All reasons why the framework cannot run a plan; empty: it can."""
+    if subject.job.spec.algorithm not in subject.framework.algorithms:
+        return reasons_of(subject, [Broken("algorithm", "job", _algorithm(subject))])
+    return reasons_of(subject, _broken(subject))
+
+
+def _broken(subject: Subject) -> list[Broken]:
+    return [
+        *_job_refusals(subject),
+        *_kind_refusals(subject),
+        *_precision_refusals(subject),
+        *range_refusals(subject),
+        *layout_refusals(subject),
+        *_batch_refusals(subject),
+        *_memory_refusals(subject),
+    ]
+
+
+def _algorithm(subject: Subject) -> str:
+    spec = subject.job.spec
+    return f"the algorithm is {spec.algorithm}" if spec.algorithm else "it has its own dataflow"
+
+
+def _job_refusals(subject: Subject) -> Iterator[Broken]:
+    spec = subject.job.spec
+    field = unrunnable_field(spec)
+    if field is not None:
+        yield Broken("streams", "job", f"{field} is true")
+    for call in subject.plan.calls:
+        if call.tail is not None or call.streamed_from:
+            yield Broken("streams", call.id, "it has a tail, or begins early")
+    if spec.workload.pretrain_loss:
+        yield Broken("pretrain", "job", "workload.pretrain_loss is true")
+    if spec.search.staleness and not subject.apart:
+        found = f"staleness is {spec.search.staleness}, and it generates on its own GPUs"
+        yield Broken("staleness_together", "actor", found)
+    elif not spec.search.staleness and not spec.search.iteration_barrier:
+        yield Broken("barrier", "job", "iteration_barrier is false, and staleness 0")
+    if subject.apart and spec.workload.epochs > 1:
+        found = f"epochs is {spec.workload.epochs}, and the actor generates apart"
+        yield Broken("epochs_apart", "actor", found)
+    positions = subject.job.models["actor"].architecture.max_position_embeddings
+    if longest_sequence(subject) > positions:
+        found = f"sequences of {longest_sequence(subject)} tokens, and {positions} positions"
+        yield Broken("positions", "actor", found)
+    if subject.apart and spec.algorithm == "remax":
+        yield Broken("remax_apart", "actor", "it generates apart")
+
+
+def _kind_refusals(subject: Subject) -> Iterator[Broken]:
+    """What kinds of jobs and models some frameworks lack."""
+    spec = subject.job.spec
+    if spec.workload.epochs > 1:
+        yield Broken("epochs", "job", f"epochs is {spec.workload.epochs}")
+    if spec.search.staleness > 1:
+        yield Broken("staleness", "job", f"staleness is {spec.search.staleness}")
+    if not spec.workload.packed_sequences:
+        yield Broken("padded", "job", "packed_sequences is false")
+    if subject.reward is not None:
+        yield Broken("reward_model", "reward", f"copy {subject.reward.id} has GPUs")
+    for role, model in subject.job.models.items():
+        if model.lora_rank:
+            yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
+
+
+def _precision_refusals(subject: Subject) -> Iterator[Broken]:
+    workload, framework = subject.job.spec.workload, subject.framework
+    if workload.precision not in framework.precisions:
+        yield Broken("precision", "job", f"precision is {workload.precision}")
+    if workload.training_precision not in (None, workload.precision):
+        found = f"training_precision is {workload.training_precision}"
+        yield Broken("precision", "job", found)
+    for field in MEMORY_SETTINGS:
+        if (value := getattr(workload, field)) not in (None, False, "fp32"):
+            yield Broken("precision", "job", f"{field} is {value}")
+    if workload.rollout_precision not in (
+        None,
+        workload.precision,
+        *framework.rollout_precisions,
+    ):
+        found = f"rollout_precision is {workload.rollout_precision}"
+        yield Broken("precision", "actor", found)
+    engine = workload.rollout_engine
+    if workload.rollout_cache_precision == "fp8" and engine != "vllm":
+        yield Broken("cache_precision", "actor", f"an fp8 cache, and {engine}")
+    if engine not in framework.rollout_engines:
+        yield Broken("engine_bytes", "actor", f"rollout_engine is {engine}")
+
+
+def _batch_refusals(subject: Subject) -> Iterator[Broken]:
+    workload = subject.job.spec.workload
+    if workload.prompts_per_iteration % workload.updates_per_epoch:
+        found = f"{workload.updates_per_epoch} updates of {workload.prompts_per_iteration} prompts"
+        yield Broken("optimizer_steps", "job", found)
+        return
+    mini = mini_batch_sequences(subject)
+    for copy in subject.trainers:
+        ranks = copy.layout.data_parallel_size
+        if copy.role != "reference" and mini % ranks:
+            found = f"{mini} sequences of a mini-batch on {ranks} data ranks"
+            yield Broken("ranks_divide", copy.role, found)
+        if copy.layout.context_parallel_size > 1 and not workload.packed_sequences:
+            yield Broken("padded_context", copy.role, "packed_sequences is false")
+        batches = micro_batches(subject, copy)
+        differ = batches.train_tokens != batches.forward_tokens
+        # A budget that a launch has is one for both, whatever a rank's sequences make of it.
+        stated = copy.role in subject.token_budgets
+        if copy.role == "critic" and batches.dynamic and differ and not stated:
+            sizes = f"{batches.train_sequences} and {batches.forward_sequences}"
+            found = f"micro-batches of {sizes} do not divide a rank's sequences"
+            yield Broken("critic_tokens", copy.role, found)
+    yield from _adapter_refusals(subject)
+    yield from _shared_refusals(subject)
+
+
+def _shared_refusals(subject: Subject) -> Iterator[Broken]:
+    """Calls of a kind that differ in what one argument may say for all of them."""
+    for kind in ("train", "forward"):
+        calls = [c for c in subject.plan.calls if c.kind == kind and c.copy_id is not None]
+        for call in calls[1:]:
+            first = calls[0]
+            if call.micro_batch_size != first.micro_batch_size:
+                found = f"{call.micro_batch_size}, {first.id} {first.micro_batch_size}"
+                yield Broken("one_micro_batch", call.id, f"a micro-batch of {found}")
+            if (call.recompute or "none") != (first.recompute or "none"):
+                found = f"recompute {call.recompute}, {first.id} {first.recompute}"
+                yield Broken("one_recompute", call.id, found)
+
+
+def _adapter_refusals(subject: Subject) -> Iterator[Broken]:
+    """With LoRA the reference is the actor without its adapter, so one engine."""
+    reference, actor = subject.call("reference", "forward"), subject.call("actor", "forward")
+    if "reference" in subject.homes or reference is None or actor is None:
+        return
+    if reference.micro_batch_size != actor.micro_batch_size:
+        found = f"micro-batches of {reference.micro_batch_size} and {actor.micro_batch_size}"
+        yield Broken("adapter_reference", "reference", found)
+
+
+def _memory_refusals(subject: Subject) -> Iterator[Broken]:
+    for call in subject.generations:
+        needed, capacity = start_bytes(subject, call), call.capacity_bytes
+        if needed > capacity:
+            found = f"{needed / GIB:.1f} GiB of {capacity / GIB:.1f} when the engine starts"
+            yield Broken("cache_free", call.id, found)
+    yield from _serving_refusals(subject)
+    copies = subject.plan.copies
+    for pool, node in sorted(subject.nodes(copies)):
+        used = host_bytes(subject, pool, node)
+        [held] = [each for each in subject.job.pools if each.name == pool]
+        if used > HOST_SHARE * held.host_memory_bytes:
+            memory = held.host_memory_bytes
+            found = f"{used / GIB:.0f} GiB on a host of {memory / GIB:.0f}"
+            yield Broken("host_memory", f"node {node} of {pool}", found)
+
+
+def _serving_refusals(subject: Subject) -> Iterator[Broken]:
+    reward, call = subject.reward, subject.call("reward", "forward")
+    if reward is None or call is None:
+        return
+    others = [each for each in subject.plan.copies if each is not reward and overlap(each, reward)]
+    needed = serving_bytes(subject, reward, call) + sum(each.resident_bytes for each in others)
+    if needed > call.capacity_bytes:
+        found = f"{needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when it is served"
+        yield Broken("cache_free", call.id, found)
+
+
+def start_bytes(subject: Subject, call: CallPlan) -> int:
+    """Bytes on a GPU once the engine of a generation has its cache, with what stays there."""
+    [copy] = [each for each in subject.plan.copies if each.id == call.copy_id]
+    stays = sum(each.resident_bytes for each in subject.plan.copies if overlap(each, copy))
+    return stays + engine_bytes(call)
+
+
+def engine_bytes(call: CallPlan) -> int:
+    """Bytes on a GPU of the engine of a generation alone, with the cache that the plan gives it."""
+    kinds = call.bytes_by_kind
+    return kinds.total - kinds.kv_cache + (call.kv_cache_bytes or 0)
+
+
+def static_bytes(subject: Subject, call: CallPlan) -> int:
+    """Bytes on a GPU of an engine's weights and cache; a shadow's weights are its own bytes."""
+    weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
+    return weights + (call.kv_cache_bytes or 0)
+
+
+def share_below(part: int, whole: int) -> float:
+    """A share in ten-thousandths, rounded down: more might not be free."""
+    return math.floor(10_000 * part / whole) / 10_000
+
+
+def host_bytes(subject: Subject, pool: str, node: int) -> int:
+    """Bytes that a plan keeps on one host, and a further copy of the actor where it has one."""
+    total = 0
+    for copy in subject.plan.copies:
+        each = subject.pool(copy).gpus_per_node
+        ends = copy.first_gpu + copy.num_gpus, each * (node + 1)
+        gpus = max(min(ends) - max(copy.first_gpu, each * node), 0) if copy.pool == pool else 0
+        total += gpus * (
+            copy.host_bytes + (_swapped_bytes(subject) if copy == subject.actor else 0)
+        )
+    return total
+
+
+def _swapped_bytes(subject: Subject) -> int:
+    """Bytes per GPU of the actor's weights that wait on the host while others are in their place.
+
+    Where generation is apart, old log-probabilities of further mini-batches may be computed by the
+    weights before the first one, unless they are those of the rollout.
+    """
+    weights, computed = subject.actor.bytes_by_kind.weights, subject.call("actor", "forward")
+    if computed is not None:
+        weights = max(computed.bytes_by_kind.weights, weights)
+    swaps = subject.framework.swaps_weights_for
+    if "reference" in swaps and "reference" in subject.homes and subject.actor.offload == "none":
+        return weights
+    several = subject.apart and subject.job.spec.workload.updates_per_epoch > 1
+    return weights if "old_log_probs" in swaps and several and computed is not None else 0

@@ -1,0 +1,104 @@
+"""The shell script of a slime launch: its arguments in groups, Ray, and the run that it submits."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+from automap.planner.exports import script
+from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.exports.script import comment
+from automap.planner.exports.slime.values import ABSENT
+from automap.planner.exports.subject import Subject
+from automap.planner.frameworks.description import Framework
+
+SYNC, ASYNC = "train.py", "train_async.py"
+"""Programs: iterations in turn, and rollouts one iteration ahead."""
+GROUPS = (
+    "CLUSTER_ARGS",
+    "MODEL_ARGS",
+    "CKPT_ARGS",
+    "ROLLOUT_ARGS",
+    "PERF_ARGS",
+    "GRPO_ARGS",
+    "OPTIMIZER_ARGS",
+    "SGLANG_ARGS",
+)
+OF_CONFIG = {"--rotary-base": "rope_theta", "--norm-epsilon": "rms_norm_eps"}
+"""Arguments that no sizes say → their field in the model's config.json."""
+CONFIGURED = r"""configured() {
+  python3 -c 'import json, sys
+config = json.load(open(sys.argv[1]))
+print({**config, **(config.get("rope_parameters") or {})}[sys.argv[2]])' \
+    "$ACTOR_MODEL/config.json" "$1"
+}"""
+"""The function of a script that prints a field of the model's own configuration."""
+VERSION = (
+    """${SLIME_VERSION:-$(git -C "$SLIME_FOLDER" describe --tags 2>/dev/null || echo unknown)}"""
+)
+
+
+def script_of(subject: Subject, launch: Launch) -> str:
+    """The script; every name that people gave is a comment of one line, or quoted."""
+    framework = subject.framework
+    number = framework.version
+    parts = [
+        *script.head(subject, launch, iterations="--num-rollout"),
+        *script.placeholders(launch),
+        script.need_version(launch, VERSION, number, f"v{number}"),
+        *script.environment(subject, launch),
+        'export PYTHONPATH="$MEGATRON_FOLDER:${PYTHONPATH:-}"',
+        'cd "$SLIME_FOLDER"',
+        "\n# A field of the model's own configuration.",
+        CONFIGURED,
+        *(f"{field}=$(configured {field})" for field in OF_CONFIG.values()),
+        "\n# Each argument follows the decision of the plan that it comes from.",
+        *_groups(launch.settings, framework),
+        *script.start_of_ray(launch),
+        *_submit(subject),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def program_of(subject: Subject) -> str:
+    """The program that runs a plan."""
+    return ASYNC if subject.job.spec.search.staleness else SYNC
+
+
+def _submit(subject: Subject) -> Iterator[str]:
+    yield "ray job submit --address=http://127.0.0.1:8265 -- \\"
+    yield f"  python3 {program_of(subject)} \\"
+    words = [f'  "${{{group}[@]}}"' for group in GROUPS]
+    yield " \\\n".join(words)
+
+
+def group_of_keys(framework: Framework) -> Mapping[str, str]:
+    """Argument → the group that it is written in."""
+    return {key: each.group for each in framework.settings for key in each.keys.values()}
+
+
+def _groups(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator[str]:
+    of_key, written = group_of_keys(framework), list(settings)
+    for group in GROUPS:
+        yield f"{group}=("
+        because = ""
+        for each in written:
+            if of_key[each.key] != group or each.value in ABSENT:
+                continue
+            if each.because != because:
+                yield from comment(each.because, first="  # ", further="  #   ")
+                because = each.because
+            yield f"  {_words(each, framework)}"
+        if group == "MODEL_ARGS":
+            yield "  # config.json of the model"
+            for key, field in OF_CONFIG.items():
+                yield f'  {key} "${field}"'
+        yield ")\n"
+
+
+def _words(setting: LaunchSetting, framework: Framework) -> str:
+    """An argument as the shell reads it; a text that people gave cannot become another one."""
+    [described] = {s.type for s in framework.settings if setting.key in s.keys.values()}
+    if setting.placeholder:
+        return f'{setting.key}="${setting.value}"'
+    if described == "flag":
+        return setting.key
+    return f"{setting.key} {shlex.quote(setting.value)}"

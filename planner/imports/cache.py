@@ -1,0 +1,134 @@
+"""The key-value cache of the engines that generate, from bytes, or from a share of the memory."""
+
+import math
+
+import numpy as np
+
+from automap.planner.assembly.parts import PricedCopy, price_call, price_copy, pricing_of
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.generation.kv_cache import kv_bytes_per_token, minimum_kv_cache_bytes
+from automap.planner.dataflow.graph import Call
+from automap.planner.exports.layouts import attention_replicas
+from automap.planner.imports.settings import Settings
+from automap.planner.job.job import Job
+from automap.planner.layout import GenerationLayouts
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
+from automap.planner.units import GIB
+
+ROUNDS = 6
+"""Prices until the engine's other bytes, which grow with its cache, are those of its cache."""
+
+
+def cache_bytes(
+    settings: Settings, job: Job, call: Call, placement: CallPlacement, copies: list[CopyPlacement]
+) -> int:
+    """Bytes of cache on each GPU."""
+    share = settings.share("memory_share", "rollout")
+    settings.value("prefill_tokens", "rollout")
+    settings.value("longest_sequence", "rollout")
+    settings.flag("engine_sleeps", "rollout")
+    on_vllm = job.spec.workload.rollout_engine == "vllm"
+    stated = settings.whole("cache_bytes", "rollout") if on_vllm else None
+    if stated is not None:
+        return stated
+    return _of_share(settings, job, call, placement, copies, share)
+
+
+def _of_share(
+    settings: Settings,
+    job: Job,
+    call: Call,
+    placement: CallPlacement,
+    copies: list[CopyPlacement],
+    share: float,
+) -> int:
+    """What a share of the memory leaves beside the engine's weights and, in vLLM, all else."""
+    pricing = pricing_of(job, copies)
+    [copy] = [each for each in copies if each.id == placement.copy_id]
+    priced: PricedCopy = price_copy(pricing, copy)
+    pool: Pool = priced.pool
+    # A byte more than the share, which is written rounded down.
+    total = int(share * pool.gpu.memory_bytes) + 1
+    assert placement.parallelism is not None, "a generation has a layout"
+    least, cache = _least(job, call, placement.parallelism), total
+    for _ in range(ROUNDS):
+        found = price_call(
+            pricing,
+            call,
+            placement.model_copy(update={"kv_cache_bytes": max(cache, least)}),
+            priced,
+        ).bytes_by_kind
+        # A shadow's weights are its own bytes, not the call's.
+        weights = found.weights or priced.bytes_by_kind.weights
+        whole = job.spec.workload.rollout_engine == "vllm"
+        other = found.total - found.kv_cache - found.weights + weights if whole else weights
+        cache = total - other
+    if cache < least:
+        where = settings.where("memory_share", "rollout")
+        told = (
+            f"{where}: {share:g} of {pool.gpu.memory_bytes / GIB:.0f} GiB leaves "
+            f"{max(cache, 0) / GIB:.1f} GiB of cache beside the {(total - cache) / GIB:.1f} GiB of "
+            f"the engine itself, and one longest sequence needs {least / GIB:.1f} GiB; priced with "
+            "that"
+        )
+        settings.note("does not fit", told, settings.given("memory_share", "rollout"))
+        return least
+    settings.assume(
+        f"the engine's cache is what {share:g} of a GPU leaves by estimate: {cache / GIB:.1f} GiB"
+    )
+    return cache
+
+
+def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache: int) -> int:
+    """The part of a cache that the sequences which run at once can use."""
+    concurrent = settings.whole("concurrent_sequences", "rollout")
+    if settings.knows("sent_sequences", "rollout"):
+        known = (concurrent, settings.whole("sent_sequences", "rollout"))
+        concurrent = min((each for each in known if each is not None), default=None)
+    concurrent = call.num_sequences if concurrent is None else concurrent
+    engines = max(layout.data_parallel_size // attention_replicas(layout), 1)
+    if concurrent * engines >= call.num_sequences:
+        return cache
+    model = job.models[call.model or call.role]
+    tokens = _mean_running_tokens(job)
+    each = int(
+        kv_bytes_per_token(model, _layouts(layout), tokens=tokens, precision=_precision(job))[0]
+    )
+    groups = attention_replicas(layout)
+    needed = math.ceil(concurrent / groups * tokens) * each
+    needed = max(needed, _least(job, call, layout))
+    if needed >= cache:
+        return cache
+    given = settings.given("concurrent_sequences", "rollout")
+    told = (
+        f"{settings.key('concurrent_sequences', 'rollout')} is {concurrent}, and an engine has "
+        f"{-(-call.num_sequences // engines)} sequences: priced with the {needed / GIB:.1f} GiB of "
+        f"cache that these can use, of {cache / GIB:.1f} GiB"
+    )
+    settings.note("assumed", told, given)
+    return needed
+
+
+def _mean_running_tokens(job: Job) -> float:
+    """Tokens that a running sequence has in the cache on average, while ended ones are replaced.
+
+    A long response runs longer, and is met half way: E[length²] / 2 E[length].
+    """
+    workload = job.spec.workload
+    lengths, weights = workload.response_length.distribution()
+    half = float((lengths**2) @ weights) / float(2 * (lengths @ weights))
+    return workload.prompt_length.mean_tokens + half
+
+
+def _precision(job: Job) -> str:
+    return job.spec.workload.rollout_cache_precision
+
+
+def _least(job: Job, call: Call, layout: Parallelism) -> int:
+    model = job.models[call.model or call.role]
+    return int(minimum_kv_cache_bytes(model, job.spec.workload, _layouts(layout))[0])
+
+
+def _layouts(layout: Parallelism) -> GenerationLayouts:
+    sizes = (getattr(layout, name) for name in GenerationLayouts.__dataclass_fields__)
+    return GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes))

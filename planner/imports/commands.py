@@ -1,0 +1,139 @@
+"""The command of a script that starts a job: which one, and what was not read on the way to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from automap.planner.errors import NotImportableError, Reason
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.launch import Answers, LaunchFile, Remark
+from automap.planner.imports.shell.expansion import Expander
+from automap.planner.imports.shell.interpreter import Interpreter
+from automap.planner.imports.shell.syntax import ShellError
+from automap.planner.imports.shell.walk import Reading, Started, Walk
+
+MAX_LISTED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How scripts start a framework."""
+
+    jobs_of: Callable[[Reading], list[tuple[Started, int]]]
+    """Commands that start it, each with the number of the word that names the program."""
+    printed: Callable[[str, Walk, Expander], str | None]
+    """What a command substitution of its exports prints; None: it is not known."""
+    starts: str
+    """How a command begins, with {} for the program."""
+
+
+def job_of(
+    scripts: Sequence[LaunchFile], answers: Answers, framework: Framework, dialect: Dialect
+) -> tuple[tuple[Started, int], list[Remark]]:
+    """The command that is meant, the number of its program's word, and what there is to say.
+
+    Raises:
+        NotImportableError: there is none, or several, or a script cannot be read.
+    """
+    try:
+        jobs, remarks = _jobs(scripts, answers, dialect)
+    except ShellError as error:
+        summary = f"{scripts[0].name}: {error}"
+        remedy = "what bash itself would not read is not read here: bash -n FILE"
+        raise NotImportableError(
+            framework.target, [Reason(summary=summary, remedy=remedy)]
+        ) from None
+    command, place = _chosen(jobs, remarks, scripts, answers, framework, dialect)
+    for line in command.open_lines:
+        told = f"whether the condition in line {line} holds is not known; it is taken to"
+        remarks.append(Remark(kind="not read", text=told, file=command.source, line=line))
+    return (command, place), remarks
+
+
+def started(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> list[list[str]]:
+    """Every command that the scripts start, by its words, with what is unknown by its name."""
+    texts = {each.name: each.text for each in files if each.text}
+    found = []
+    for name in texts:
+        reading = Interpreter(texts, answers.values, dialect.printed).read(name)
+        found += [[word.shown for word in each.words] for each in reading.commands]
+    return found
+
+
+def starts_in(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> str:
+    """Where the scripts start a framework, for messages; empty: nowhere, or nothing is read."""
+    scripts = [each for each in files if each.text]
+    try:
+        jobs = _jobs(scripts, answers, dialect)[0] if scripts else []
+    except ShellError:
+        return ""
+    if not jobs:
+        return ""
+    command, place = jobs[0]
+    return f"{command.source} line {command.line} starts {command.words[place].shown[:80]}"
+
+
+def _jobs(
+    scripts: Sequence[LaunchFile], answers: Answers, dialect: Dialect
+) -> tuple[list[tuple[Started, int]], list[Remark]]:
+    """What the scripts start; one that another one reads is not read twice."""
+    texts = {each.name: each.text for each in scripts}
+    jobs: list[tuple[Started, int]] = []
+    remarks: list[Remark] = []
+    for script in scripts:
+        reading = Interpreter(texts, answers.values, dialect.printed).read(script.name)
+        found = dialect.jobs_of(reading)
+        if not found and len(scripts) > 1:
+            continue
+        jobs += found
+        if not found and reading.ended is not None:
+            file, line = reading.ended
+            remarks.append(
+                Remark(kind="not read", text="the script ends here", file=file, line=line)
+            )
+        for file, line, what in reading.remarks:
+            remarks.append(Remark(kind="not read", text=what, file=file, line=line))
+        for line in dict.fromkeys(reading.passed_on):
+            told = "the script's own arguments are taken to be none"
+            remarks.append(Remark(kind="assumed", text=told, file=script.name, line=line))
+        unset = [name for name in reading.unset if name not in answers.values]
+        if unset:
+            told = f"variables that the script does not set are not set outside: {', '.join(unset)}"
+            remarks.append(Remark(kind="assumed", text=told, file=script.name))
+    return jobs, remarks
+
+
+def _chosen(
+    jobs: Sequence[tuple[Started, int]],
+    remarks: Sequence[Remark],
+    scripts: Sequence[LaunchFile],
+    answers: Answers,
+    framework: Framework,
+    dialect: Dialect,
+) -> tuple[Started, int]:
+    """The job that is meant.
+
+    Raises:
+        NotImportableError: there is none, or several.
+    """
+    names = ", ".join(each.name for each in scripts)
+    if not jobs:
+        remedy = f"name the script with {dialect.starts.format(framework.entry)}"
+        reasons = [Reason(summary=f"{names}: no command starts {framework.entry}", remedy=remedy)]
+        reasons += [
+            Reason(summary=f"{each.file} line {each.line}: {each.text}")
+            for each in remarks
+            if each.kind == "not read"
+        ]
+        raise NotImportableError(framework.target, reasons)
+    number = answers.job or (1 if len(jobs) == 1 else 0)
+    if not 1 <= number <= len(jobs):
+        words = [{word.shown for word in job.words} for job, _ in jobs]
+        listed = []
+        for i, (job, _) in enumerate(jobs[:MAX_LISTED]):
+            own = [each.shown for each in job.words if each.shown not in words[i - 1]]
+            with_own = f" with {own[0][:60]}" if own and len(jobs) > 1 else ""
+            listed.append(f"{i + 1}: line {job.line}{with_own}")
+        summary = f"{names}: {len(jobs)} jobs are started ({', '.join(listed)})"
+        reason = Reason(summary=summary, remedy=f"say which with --job 1 to {len(jobs)}")
+        raise NotImportableError(framework.target, [reason])
+    return jobs[number - 1]

@@ -1,0 +1,72 @@
+"""What is wrong with a launch that the framework accepts: the rules that hold for exports."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from automap.planner.errors import Reason
+from automap.planner.exports.refusals import refusals, start_bytes
+from automap.planner.exports.subject import TRAINERS, Subject, subject_of
+from automap.planner.frameworks.description import JOB, Framework
+from automap.planner.imports.launch import Imported
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.types import Plan
+from automap.planner.units import GIB
+
+OF_PLANS = ("critic_tokens", "one_layout")
+"""Limits that a placement may break where its launch does not: it says budgets as numbers of
+sequences, and sizes of one process are made one when it is read."""
+
+OF_TRAINER = ("epochs_apart",)
+"""Limits of the asynchronous mode of verl's own trainer, which its other programs do not have."""
+
+
+def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
+    """Reasons why the launch would fail, or run otherwise than its settings say."""
+    subject = subject_of(resolve(plan.spec), plan, framework)
+    subject = replace(subject, token_budgets=token_budgets(imported, framework))
+    others = OF_TRAINER if imported.entry else ()
+    unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
+    return [*unfit, *_accepted(subject, (*OF_PLANS, *others)), *_cache(imported, subject)]
+
+
+def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
+    """Limits that the launch breaks, and that its own checks let through."""
+    framework, found = subject.framework, []
+    broken = {
+        limit.what: limit
+        for limit in framework.limits
+        if limit.unchecked and limit.name not in left_out
+    }
+    for each in refusals(subject):
+        summary, _, what = each.summary.partition(f"; {framework.target} cannot be told ")
+        if what in broken:
+            found.append(Reason(summary=f"{summary}: {what}", remedy=each.remedy))
+    return found
+
+
+def token_budgets(imported: Imported, framework: Framework) -> frozenset[str]:
+    """Roles of a launch whose micro-batches are filled up to a number of tokens."""
+    found = {
+        role
+        for setting in framework.settings
+        if setting.decision == "dynamic_batches"
+        for role, key in setting.keys.items()
+        if imported.values.get(key.lstrip("+"))
+    }
+    return frozenset(found | (set(TRAINERS) if JOB in found else set()))
+
+
+def _cache(imported: Imported, subject: Subject) -> list[Reason]:
+    """The whole cache of an engine, of which the placement has what its sequences can use."""
+    found = []
+    for call in subject.generations:
+        whole = call.model_copy(update={"kv_cache_bytes": imported.cache_bytes})
+        needed, before = start_bytes(subject, whole), start_bytes(subject, call)
+        if needed > call.capacity_bytes >= before:
+            summary = (
+                f"{call.id}: {needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when the "
+                "engine starts, with all of its cache"
+            )
+            remedy = "a smaller share of the memory, or offload of what stays"
+            found.append(Reason(summary=summary, remedy=remedy))
+    return found

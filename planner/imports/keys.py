@@ -1,0 +1,112 @@
+"""What the keys of a launch are: used, without effect, of another version, unknown."""
+
+import difflib
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import replace
+
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.launch import ImportedSetting
+from automap.planner.imports.settings import Settings
+from automap.planner.imports.values import Value
+
+
+def renamed(overrides: Overrides, framework: Framework) -> None:
+    """Give settings of an earlier version, which are still read, their name of today."""
+    for key, given in list(overrides.given.items()):
+        for old, new in framework.renamed.items():
+            is_section = old.endswith(".")
+            if key == old or (is_section and key.startswith(old)):
+                now = new + key.removeprefix(old) if is_section else new
+                text = f"{key} is {now} in {framework.target}, which still reads it"
+                overrides.remark("replaced", text, given)
+                del overrides.given[key]
+                overrides.set(replace(given, key=now))
+                break
+
+
+def classify(settings: Settings, own: Sequence[str] = ()) -> list[ImportedSetting]:
+    """Every setting of the launch with what it decides, and a remark on each that decides nothing.
+
+    Call it once all decisions are looked up. Keys of `own` are of the program that is started.
+    """
+    found = []
+    for key, given in settings.overrides.given.items():
+        if key in settings.overrides.implied:
+            continue
+        decides = settings.decides.get(key, "")
+        if not decides and not any(fnmatch.fnmatchcase(key, each) for each in own):
+            _remark(settings, given)
+        found.append(
+            ImportedSetting(
+                key=key, value=given.value, file=given.file, line=given.line, decides=decides
+            )
+        )
+    return found
+
+
+def values_of(settings: Settings) -> dict[str, Value]:
+    """What verl reads for every key that is described, and has a value where it is left out.
+
+    Call it last: what it finds missing counts no more.
+    """
+    settings = replace(settings, reasons=[], remarks=[], decides={})
+    return {
+        settings.key(each.decision, role): settings.value(each.decision, role)
+        for each in settings.framework.settings
+        for role in each.keys
+        if each.engine in (None, settings.engine)
+    }
+
+
+def _remark(settings: Settings, given: Given) -> None:
+    """Say of a setting why nothing was made of it; of most there is nothing to say."""
+    framework, key = settings.framework, given.key
+    if key in framework.without_effect:
+        told = f"{key} has no effect; what counts is {framework.without_effect[key]}"
+        settings.note("without effect", told, given)
+        return
+    others = [marks for name, marks in framework.engine_keys.items() if name != settings.engine]
+    if any(each in key for marks in others for each in marks):
+        told = f"{key} is of the other engine; this launch has {settings.engine}"
+        settings.note("without effect", told, given)
+        return
+    if any(key == each.lstrip("+") for one in framework.settings for each in one.keys.values()):
+        return
+    now = _replacement(framework, key)
+    if now is not None:
+        told = f"{key} is of an earlier version; in {framework.target} it is {now}"
+        if given.must_exist and not _is_other(framework, key):
+            settings.note("does not fit", f"{told}, and does not start with this one", given)
+        else:
+            settings.note("replaced", told, given)
+        return
+    for pattern, what in framework.unpriced.items():
+        if fnmatch.fnmatchcase(key, pattern):
+            settings.note("not priced", f"{key}: {what}", given)
+            return
+    if _is_other(framework, key):
+        return
+    known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
+    near = difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if given.must_exist:
+        told = f"{key[:120]} is no key of {framework.target}, which does not start with it{hint}"
+        settings.note("does not fit", told, given)
+        return
+    told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
+    settings.note("unknown key", told, given)
+
+
+def _replacement(framework: Framework, key: str) -> str | None:
+    """What took the place of a key of an earlier version; None: it is none."""
+    for old, new in framework.replaced.items():
+        if key == old or (old.endswith(".") and key.startswith(old)):
+            return new + key.removeprefix(old) if new.endswith(".") else new
+    return None
+
+
+def _is_other(framework: Framework, key: str) -> bool:
+    """True for a key that the framework has, and that decides nothing of a plan."""
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in framework.other_keys)

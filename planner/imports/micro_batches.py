@@ -1,0 +1,99 @@
+"""What a launch computes at once: numbers of sequences, also where it gives numbers of tokens."""
+
+import numpy as np
+
+from automap.planner.cost.batches import peak_tokens, sequence_lengths
+from automap.planner.imports.settings import Settings
+from automap.planner.plan.types import Parallelism
+from automap.planner.spec import WorkloadSpec
+
+MAX_SEQUENCES = 2**40
+
+
+def micro_batch_of(
+    settings: Settings, workload: WorkloadSpec, role: str, kind: str, layout: Parallelism
+) -> int:
+    """Sequences that a data rank trains on or scores at once."""
+    # The actor's log-probabilities before the update are under `rollout`.
+    scored = "rollout" if role == "actor" and kind == "forward" else role
+    sequences = workload.num_sequences
+    if kind == "train":
+        sequences = workload.sequences_per_update
+    of_rank = max(-(-sequences // layout.data_parallel_size), 1)
+    if settings.flag("dynamic_batches", scored):
+        tokens = _tokens(settings, scored, kind)
+        return min(fitting(workload, tokens * layout.context_parallel_size), of_rank)
+    decision = "train_micro_batch" if kind == "train" else "forward_micro_batch"
+    size = settings.whole(decision, scored)
+    if size is None:
+        key = settings.key(decision, scored)
+        settings.ask(f"{key} is not set, and batches are not dynamic", f"--set {key}=…")
+        return 1
+    if sequences % (layout.data_parallel_size * size) and size < of_rank:
+        told = (
+            f"{settings.key(decision, scored)} is {size}, which does not divide the "
+            f"{sequences / layout.data_parallel_size:g} sequences of a data rank"
+        )
+        settings.note("contradiction", told, settings.given(decision, scored))
+    return min(size, of_rank)
+
+
+def _tokens(settings: Settings, role: str, kind: str) -> int:
+    """Tokens per GPU of a micro-batch; a critic may train on as many as it scores."""
+    has_own = kind == "train" and settings.knows("train_tokens", role)
+    decision = "train_tokens" if has_own else "forward_tokens"
+    return settings.whole(decision, role) or 1
+
+
+def fitting(workload: WorkloadSpec, tokens: int) -> int:
+    """The most sequences whose micro-batch is sized for so many tokens; a longer one goes alone.
+
+    Micro-batches grow with their sequences, so a bisection finds it.
+    """
+    lengths = sequence_lengths(workload)
+    least, most = 1, min(max(tokens, 1), MAX_SEQUENCES)
+    while least < most:
+        middle = (least + most + 1) // 2
+        needed = int(peak_tokens(lengths, np.array([middle], dtype=np.int64))[0])
+        least, most = (middle, most) if needed <= tokens else (least, middle - 1)
+    return least
+
+
+def note_stated(settings: Settings, role: str) -> None:
+    """Note the critic's number of sequences that is asked for, where another one counts."""
+    given = settings.given("stated_micro_batch", role)
+    settings.value("stated_micro_batch", role)
+    dynamic = settings.flag("dynamic_batches", role)
+    # Whoever sets what counts as well knows it.
+    if given is None or settings.given("dynamic_batches", role) is not None:
+        return
+    counts = "forward_tokens" if dynamic else "train_micro_batch"
+    read = f"{settings.key(counts, role)}, {settings.value(counts, role)}"
+    settings.note("without effect", f"{given.key} has no effect; what counts is {read}", given)
+
+
+def note_budgets(
+    settings: Settings, workload: WorkloadSpec, layouts: dict[str, Parallelism]
+) -> None:
+    """Note budgets below the longest sequence, and a switch that differs between two passes."""
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    for role, layout in layouts.items():
+        if not settings.flag("dynamic_batches", role):
+            continue
+        budgets = [("forward_tokens", "rollout" if role == "actor" else role)]
+        for decision, of in [("train_tokens", role), *budgets] if role == "actor" else budgets:
+            budget = (settings.whole(decision, of) or 1) * layout.context_parallel_size
+            if budget < longest:
+                told = (
+                    f"{settings.key(decision, of)} × context size is {budget} tokens, and the "
+                    f"longest sequence {longest}: it goes alone, and takes more memory than the "
+                    "budget says"
+                )
+                settings.note("contradiction", told, settings.given(decision, of))
+    if settings.flag("dynamic_batches", "actor") != settings.flag("dynamic_batches", "rollout"):
+        told = (
+            f"{settings.key('dynamic_batches', 'actor')} and "
+            f"{settings.key('dynamic_batches', 'rollout')} differ: "
+            f"{settings.framework.name} ends when it starts"
+        )
+        settings.note("contradiction", told, settings.given("dynamic_batches", "rollout"))

@@ -1,0 +1,19 @@
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from automap.service.api.dependencies import ReadSessionDep
+from automap.service.api.openapi import problem_responses
+from automap.service.schemas.costs import CostQuery, Costs
+from automap.service.storage import costs
+
+router = APIRouter(prefix="/costs", tags=["jobs"])
+
+
+@router.get("", summary="Sum up what runs have cost", responses=problem_responses(422, 503))
+def list_costs(query: Annotated[CostQuery, Query()], session: ReadSessionDep) -> Costs:
+    """GPU hours and price of runs by day, owner, model, plan or label; those that run up to now.
+
+    The price is that of the plan's cluster; GPUs without one are counted in hours.
+    """
+    return costs.costs(session, query)

@@ -1,0 +1,46 @@
+"""The command about what runs on a service have cost."""
+
+import json
+from urllib.parse import urlencode
+
+from rich.text import Text
+
+from automap.service.cli.backends.client import Service, parsed
+from automap.service.cli.options.runs import CostsArguments
+from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.tables import plain_table
+from automap.service.schemas.costs import Cost, Costs
+
+
+def run_costs(given: CostsArguments) -> None:
+    """GPU hours and price, group by group, with their sum."""
+    service = Service(given.account.server, given.account.api_key)
+    asked = {"by": given.by, "after": given.after, "before": given.before}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    response = service.ask("GET", f"costs?{query}")
+    if given.json:
+        console.write_json(json.dumps(response.json(), indent=2))
+        return
+    found = parsed(Costs, response.content, service)
+    out = console.stdout_console()
+    if not found.items:
+        out.print(Text("no run has used a GPU then"))
+        return
+    table = plain_table()
+    table.add_column(found.by, overflow="fold")
+    for header in ("runs", "GPU\nhours", "price", "unpriced\nGPU hours"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for item in found.items:
+        table.add_row(formats.printable(item.group) or "none", *_cells(item))
+    table.add_section()
+    table.add_row("in all", *_cells(found.total))
+    out.print(table)
+
+
+def _cells(cost: Cost) -> tuple[str, str, str, str]:
+    return (
+        str(cost.jobs),
+        f"{cost.gpu_hours:,.2f}",
+        f"{cost.price:,.2f}",
+        f"{cost.unpriced_gpu_hours:,.2f}",
+    )

@@ -1,0 +1,111 @@
+"""Names, labels and notes of plans and jobs: how they change, and how rows are found by them."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+from uuid import UUID
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, joinedload, selectinload
+
+from automap.service.errors.domain import InvalidInputError, NotFoundError
+from automap.service.errors.fields import FieldError
+from automap.service.schemas.descriptions import MAX_LABELS, DescriptionPatch, ListQuery
+from automap.service.storage.tables import JobRow, JobTextRow, PlanRow, PlanTextRow
+
+Row = TypeVar("Row", PlanRow, JobRow)
+MEASUREMENT = "profile"
+"""What a job without a plan is called."""
+
+
+def text_of_plan(row: PlanRow) -> str:
+    """What a plan is found by, in lower case."""
+    models = dict.fromkeys(model.architecture for model in row.models)
+    return _text(row, [row.spec_name, row.algorithm or "", *models])
+
+
+def text_of_job(row: JobRow, text_of_its_plan: str = "") -> str:
+    """What a job is found by, in lower case: what its plan was found by as well."""
+    return _text(row, [text_of_its_plan])
+
+
+def _text(row: PlanRow | JobRow, more: Iterable[str]) -> str:
+    labels = [f"{key}:{value}" for key, value in row.labels.items()]
+    return "\n".join([row.name, row.owner, *labels, *more, row.notes or ""]).lower()
+
+
+def found_by(statement: Select[Row], table: type[Row], query: ListQuery) -> Select[Row]:
+    """The rows with the text, the labels and the owner that were asked for."""
+    if query.owner is not None:
+        statement = statement.where(table.owner == query.owner)
+    # The text of all rows is a fraction of the rows, which hold whole plans: it is looked at first.
+    wanted = (query.q or "").lower().split()
+    wanted += [label.lower() for label in query.label]
+    for text in wanted:
+        statement = statement.where(table.id.in_(_ids_with(table, text)))
+    for label in query.label:
+        key, colon, value = label.partition(":")
+        stored = table.labels[key].as_string()
+        statement = statement.where(stored == value if colon else stored.is_not(None))
+    return statement
+
+
+def _ids_with(table: type[PlanRow] | type[JobRow], text: str) -> Select[UUID]:
+    if table is PlanRow:
+        return select(PlanTextRow.plan_id).where(PlanTextRow.text.contains(text, autoescape=True))
+    return select(JobTextRow.job_id).where(JobTextRow.text.contains(text, autoescape=True))
+
+
+def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> None:
+    """Change what is said of a plan.
+
+    Raises:
+        NotFoundError: there is no such plan.
+        InvalidInputError: it would have too many labels.
+    """
+    row = session.scalars(
+        select(PlanRow)
+        .where(PlanRow.id == plan_id)
+        .options(selectinload(PlanRow.models), joinedload(PlanRow.text))
+        .with_for_update(of=PlanRow)
+    ).one_or_none()
+    if row is None:
+        raise NotFoundError("plan", plan_id)
+    _describe(row, patch, usual=row.spec_name)
+    row.text.text = text_of_plan(row)
+
+
+def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> None:
+    """Change what is said of a job.
+
+    Raises:
+        NotFoundError: there is no such job.
+        InvalidInputError: it would have too many labels.
+    """
+    row = session.scalars(
+        select(JobRow)
+        .where(JobRow.id == job_id)
+        .options(joinedload(JobRow.plan).joinedload(PlanRow.text), joinedload(JobRow.text))
+        .with_for_update(of=JobRow)
+    ).one_or_none()
+    if row is None:
+        raise NotFoundError("job", job_id)
+    _describe(row, patch, usual=MEASUREMENT if row.plan is None else row.plan.spec_name)
+    row.text.text = text_of_job(row, "" if row.plan is None else row.plan.text.text)
+
+
+def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> None:
+    given = patch.model_fields_set
+    if "name" in given:
+        row.name = patch.name or usual
+    if "notes" in given:
+        row.notes = patch.notes
+    merged = {**row.labels, **patch.labels}
+    row.labels = {key: value for key, value in merged.items() if value is not None}
+    if len(row.labels) > MAX_LABELS:
+        error = FieldError(
+            field="labels",
+            value=str(len(row.labels)),
+            message=f"there may be at most {MAX_LABELS} labels",
+            remedy="take some off: null in place of a value",
+        )
+        raise InvalidInputError([error])

@@ -1,0 +1,77 @@
+"""A plan's record as the API answers it, without parsing the documents that it is made of.
+
+Specs, plans and problems are stored as the API writes them. As long as the code knows them in the
+same form, by the JSON Schema of a record, their text is the answer, and only the head around it is
+built. What another version has stored is read, upgraded and written anew (`plan_records`), and so
+are plans that were run, beside which their runs are shown.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from uuid import UUID
+
+from pydantic_core import to_json
+from sqlalchemy import Text, bindparam, cast, exists, select
+from sqlalchemy.orm import Session
+
+from automap.service.errors.domain import NotFoundError
+from automap.service.schemas.plans import PlanRecord
+from automap.service.storage import plan_records
+from automap.service.storage.tables import JobRow, PlanRow
+
+_DOCUMENTS = ("spec", "plan", "problem")
+
+
+@cache
+def form() -> str:
+    """The form of records that this code knows; another one when any of their fields changes."""
+    schema = json.dumps(PlanRecord.model_json_schema(mode="serialization"), sort_keys=True)
+    return hashlib.sha256(schema.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A plan's record as the API answers it."""
+
+    plan_id: UUID
+    status: str
+    json: bytes
+
+
+def stored_record(session: Session, plan_id: UUID) -> StoredRecord:
+    """The plan with this id.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    connection, which = session.connection(), {"plan_id": plan_id}
+    row = connection.execute(_PLAN, which).one_or_none()
+    if row is None:
+        raise NotFoundError("plan", plan_id)
+    if row.was_run or row.written_as != form():
+        record = plan_records.find_plan(session, plan_id)
+        text = record.model_dump_json(by_alias=True).encode()
+        return StoredRecord(plan_id, record.status, text)
+    models = {each.role: each.architecture for each in connection.execute(_MODELS, which)}
+    head = plan_records.record_head(row, models)
+    fields = (
+        f'"{name}":'.encode()
+        + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
+        for name in PlanRecord.model_fields
+    )
+    return StoredRecord(plan_id, row.status, b"{" + b",".join(fields) + b"}")
+
+
+# Statements of the tables themselves, made once: building objects of rows that are only shown takes
+# most of the time.
+_plans, _models = PlanRow.metadata.tables["plans"], PlanRow.metadata.tables["plan_models"]
+_PLAN = select(
+    *(column for column in _plans.columns if column.name not in _DOCUMENTS),
+    *(cast(_plans.columns[name], Text).label(name) for name in _DOCUMENTS),
+    exists().where(JobRow.plan_id == _plans.columns.id).label("was_run"),
+).where(_plans.columns.id == bindparam("plan_id"))
+_MODELS = select(_models.columns.role, _models.columns.architecture).where(
+    _models.columns.plan_id == bindparam("plan_id")
+)

@@ -1,0 +1,125 @@
+"""What holds in every view: accessible in light and dark, on narrow screens, small, and locked."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Response, expect
+
+from tests.page.conftest import Open
+from tests.page.site import AXE, Site
+from tests.service.support.servers import serving
+
+See = Callable[..., Page]
+FIRST_VIEW_BYTES = 300_000
+KEY = "-".join(["first", "key"])
+SERIOUS = ("serious", "critical")
+VIEWS: dict[str, Callable[[Site], str]] = {
+    "plans": lambda site: site.place("plans"),
+    "jobs": lambda site: site.place("jobs"),
+    "plan": lambda site: site.of_plan("overlapping"),
+    "large plan": lambda site: site.of_plan("large"),
+    "why": lambda site: site.of_plan("small", "why"),
+    "what if": lambda site: site.of_plan("small", "what-if"),
+    "export": lambda site: site.of_plan("overlapping", "export"),
+    "documents": lambda site: site.of_plan("small", "json"),
+    "job": lambda site: site.place("jobs", site.job_id),
+    "form": lambda site: site.place("new"),
+    "difference": lambda site: site.place(
+        "diff", site.plans["small"]["id"], site.plans["large"]["id"]
+    ),
+}
+
+
+def settled(page: Page) -> Page:
+    """The page when nothing more is on its way."""
+    expect(page.get_by_text("Loading …")).to_have_count(0, timeout=20_000)
+    return page
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_view_is_accessible_in_light_and_dark_and_narrow(site: Site, see: See, view: str) -> None:
+    page = settled(see(VIEWS[view](site), color_scheme="light"))
+    if AXE.is_file():  # the page may have come with a wheel
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        # In the dark only colours differ.
+        for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
+            page.emulate_media(color_scheme=scheme)
+            found = page.evaluate(f"axe.run(document, {rules})")
+            violations = [each for each in found["violations"] if each["impact"] in SERIOUS]
+            assert [_in_short(each) for each in violations] == [], scheme
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def _in_short(violation: dict[str, Any]) -> str:
+    nodes = [node["html"][:200] for node in violation["nodes"][:5]]
+    return f"{violation['id']}: {violation['help']}: {json.dumps(nodes, indent=1)}"
+
+
+def test_first_view_is_small(site: Site, open_page: Open) -> None:
+    page, _ = open_page(site.server.address, go=False)
+    sizes: dict[str, int] = {}
+
+    def count(response: Response) -> None:
+        sizes[response.url] = response.request.sizes()["responseBodySize"]
+
+    page.on("requestfinished", lambda request: count(request.response()))
+    page.goto(site.of_plan("large"), wait_until="networkidle")
+    page.locator(".gantt [data-call]").first.wait_for()
+    assert len(sizes) >= 5
+    assert sum(sizes.values()) < FIRST_VIEW_BYTES, sizes
+
+
+def test_description_of_the_api_needs_no_other_host(site: Site, open_page: Open) -> None:
+    page, _ = open_page(f"{site.server.address}/docs")
+    expect(page.locator(".opblock").first).to_be_visible(timeout=20_000)
+    documented = site.get("/openapi.json").json()["paths"]
+    for path in ("/v1/plans", "/v1/jobs/{job_id}/events"):
+        assert path in documented
+        expect(page.get_by_text(path, exact=False).first).to_be_visible()
+
+
+def test_what_a_page_must_not_do_is_noticed(site: Site, open_page: Open) -> None:
+    page, watched = open_page(site.place("plans"))
+    for harm in (
+        "fetch('http://192.0.2.1/').catch(() => 0)",
+        "document.body.insertAdjacentHTML('beforeend', '<p style=\"color:red\">')",
+        "document.head.appendChild(document.createElement('style')).textContent = 'p {}'",
+        "console.error('wrong')",
+    ):
+        before = len(watched.found)
+        page.evaluate(harm)
+        page.wait_for_timeout(100)
+        assert len(watched.found) > before, harm
+    watched.found.clear()
+
+
+def test_unknown_place_says_so(see: See, site: Site) -> None:
+    expect(see(site.place("nowhere")).locator("h1")).to_have_text("There is no such page")
+
+
+@pytest.fixture
+def locked(built: None, tmp_path: Path) -> Iterator[str]:
+    with serving(f"sqlite:///{tmp_path / 'keys.db'}", api_keys=KEY) as server:
+        yield server.address
+
+
+def test_service_with_keys_asks_for_one_and_keeps_it(locked: str, open_page: Open) -> None:
+    page, watched = open_page(locked)
+    watched.expected.append("status of 401")
+    key = page.get_by_label("API key")
+    key.fill("wrong")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_contain_text("does not know the key")
+    key.fill(KEY)
+    key.press("Enter")
+    expect(page.get_by_text("There are no such plans.")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("There are no such plans.")).to_be_visible()
+    page.get_by_role("button", name="Forget the key").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
+    assert page.evaluate("localStorage.length") == 0

@@ -1,0 +1,73 @@
+"""A job that runs: what its events and its record say, as it comes."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from automap.service.cli.terminal import formats
+from automap.service.storage.database import Database
+from tests.page.site import REWARD, Site, drifting_run
+from tests.page.test_plan import rows
+from tests.service.support.job_claims import keep, printed
+
+See = Callable[..., Page]
+
+
+def test_calls_are_shown_beside_their_predictions(site: Site, see: See) -> None:
+    job = site.job()
+    shown = rows(see(site.place("jobs", job.id)), "Seconds of calls")
+    assert list(shown) == [call.call for call in job.calls]
+    for call in job.calls:
+        predicted, measured, _, count = shown[call.call]
+        assert call.predicted_seconds is not None
+        assert call.measured_seconds is not None
+        assert predicted == formats.seconds(call.predicted_seconds)
+        assert measured == formats.seconds(call.measured_seconds)
+        assert count == formats.count(call.count)
+
+
+def test_drift_is_shown_with_its_suggestion(site: Site, see: See) -> None:
+    job = site.job()
+    (told, *_) = job.suggestions
+    page = see(site.place("jobs", job.id))
+    shown = page.get_by_label(f"Drift after iteration {told.suggestion.after_iteration}")
+    assert told.suggestion.replan is not None
+    expect(shown).to_contain_text(told.suggestion.replan.answer)
+    expect(shown).to_contain_text(told.suggestion.causes[0].kind)
+
+
+def test_iterations_and_reward_are_drawn_as_they_come(site: Site, see: See) -> None:
+    run = site.run
+    page = see(site.place("jobs", run.job_id))
+    iterations = page.get_by_role("img", name="Seconds over iterations")
+    reward = page.get_by_role("img", name="Reward over iterations")
+    expect(iterations.locator("circle")).to_have_count(run.number)
+    run.keep({"type": "metrics", "iteration": run.number + 1, "metrics": {REWARD: 7.25}})
+    run.iterate(1.6)
+    expect(iterations.locator("circle")).to_have_count(run.number)
+    expect(reward).to_have_attribute(
+        "aria-label", f"Reward over iterations: 7.25 after {run.number}"
+    )
+    expect(page.locator(".progress")).to_contain_text(f"{run.number} of 1,000 iterations")
+
+
+def test_log_is_shown_and_goes_on(site: Site, see: See) -> None:
+    page = see(site.place("jobs", site.job_id))
+    log = page.locator("pre.log")
+    expect(log).to_contain_text("all engines are up")
+    keep(site.run.database, site.run.held, printed(text="one more line\n"))
+    expect(log).to_contain_text("one more line")
+
+
+def test_cancelling_asks_first(site: Site, see: See) -> None:
+    database: Database = site.run.database
+    job_id = drifting_run(database).job_id
+    page = see(site.place("jobs", job_id))
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    page.get_by_role("button", name="Cancel").click()
+    assert site.get(f"/v1/jobs/{job_id}").json()["cancelling"] is False
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("button", name="Being ended …")).to_be_disabled()
+    assert site.get(f"/v1/jobs/{job_id}").json()["cancelling"] is True
+    site.server.client.post(f"/v1/jobs/{job_id}/cancel")

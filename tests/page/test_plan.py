@@ -1,0 +1,177 @@
+"""A plan: the page says what the API and the command line say, and points at it everywhere."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from automap.planner.plan.types import Plan
+from automap.service.cli.plan.headline import headline, iteration
+from automap.service.cli.plan.timeline import events_of, rows_of
+from automap.service.cli.terminal import formats
+from tests.page.site import Site, Watched
+
+See = Callable[..., Page]
+Shown = tuple[Page, Plan]
+PLANS = ("small", "large", "overlapping")
+
+
+@pytest.fixture(scope="module", params=PLANS)
+def shown(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Shown]:
+    """The view of each plan, opened once for all tests that only read it."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    watched = Watched(page, site.server.address)
+    page.goto(site.of_plan(request.param))
+    page.locator(".gantt [data-call]").first.wait_for()
+    yield page, site.plan(request.param)
+    page.close()
+    assert watched.found == []
+
+
+def rows(page: Page, table: str) -> dict[str, list[str]]:
+    """First cell → the others, of the table with this name."""
+    found = page.get_by_role("group", name=table, exact=True).locator("tbody tr")
+    cells = found.evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.innerText.trim()))"
+    )
+    return {first: others for first, *others in cells}
+
+
+def test_first_figures_are_those_of_the_command_line(shown: Shown) -> None:
+    page, plan = shown
+    figures = page.locator(".figures").inner_text()
+    seconds, _, interval = iteration(plan).partition(" s ")
+    assert f"{seconds} s" in figures
+    assert interval.strip("()") in figures
+    risk = plan.out_of_memory_probability
+    assert risk is not None
+    assert formats.chance(risk) in figures
+    assert f"{formats.count(plan.tokens_per_second)} tokens/s" in figures
+    line = headline(plan).plain
+    proof = re.split(r"[;,]", line.split("out of memory: ")[1].split(", ", 1)[1])[0]
+    assert proof in figures
+    assert ", ".join(plan.runs_with) in figures
+
+
+def test_table_has_every_call_as_the_plan_has_it(shown: Shown) -> None:
+    page, plan = shown
+    table = rows(page, "Calls")
+    events = events_of(plan)
+    assert [re.sub(r"\s+", " ", first) for first in table] == [
+        f"{event.key} {event.name}" for event in events
+    ]
+    for event, cells in zip(events, table.values(), strict=True):
+        assert formats.seconds(event.duration_seconds) in cells
+        call = event.call
+        if call is not None and call.copy_id:
+            assert call.parallelism is not None
+            assert call.parallelism.in_short() in cells
+            assert f"{formats.gib(call.peak_bytes)}/{formats.gib(call.capacity_bytes)}" in cells
+            assert call.model_flops_utilization is not None
+            assert formats.percent(call.model_flops_utilization) in cells
+
+
+def test_chart_has_a_bar_for_every_event_of_every_row(shown: Shown) -> None:
+    page, plan = shown
+    bars = page.locator(".gantt [data-call]")
+    expected = [
+        (event.name, piece.start_seconds / plan.iteration_seconds)
+        for row in rows_of(events_of(plan))
+        for event in row.events
+        for piece in event.within(plan.iteration_seconds)
+    ]
+    found = bars.evaluate_all(
+        "bars => bars.map(bar => [bar.dataset.call, bar.querySelector('rect').x.baseVal.value])"
+    )
+    assert sorted(call for call, _ in found) == sorted(call for call, _ in expected)
+    # Bars lie on a common scale: the axis ends where the iteration does.
+    left = page.locator(".gantt .idle").first.evaluate("line => line.x1.baseVal.value")
+    right = page.locator(".gantt .idle").first.evaluate("line => line.x2.baseVal.value")
+    shares = sorted((call, (x - left) / (right - left)) for call, x in found)
+    for (call, share), (name_, wanted) in zip(shares, sorted(expected), strict=True):
+        assert call == name_
+        assert share == pytest.approx(wanted, abs=0.01)
+
+
+def test_memory_of_phases_adds_up_to_the_peaks_of_the_plan(shown: Shown) -> None:
+    page, plan = shown
+    calls = {call.id: call for call in plan.calls if call.copy_id}
+    fullest: dict[str, str] = {}
+    cells = page.locator(".cells")
+    for index in range(cells.count()):
+        cells.nth(index).focus()
+        page.keyboard.press("Enter")
+        for phase, (_, gib, *_more) in rows(page, "Memory by phase and kind").items():
+            fullest[phase] = max(fullest.get(phase, "0"), gib, key=float)
+    fullest.pop("all the time")
+    assert fullest == {call: formats.gib(calls[call].peak_bytes) for call in calls}
+
+
+def test_pointing_at_a_call_shows_it_in_chart_map_and_tables(site: Site, see: See) -> None:
+    page = see(site.of_plan("overlapping"))
+    page.locator(".gantt [data-call='actor.train']").hover()
+    expect(page.locator("tr.lit[data-call]")).to_have_attribute("data-call", "actor.train")
+    expect(page.locator("tr.lit[data-phase]")).to_have_attribute("data-phase", "actor.train")
+    expect(page.locator(".cells.lit")).to_have_count(2)  # the nodes of its sixteen GPUs
+    expect(page.locator(".cells.dim")).to_have_count(2)
+    page.locator("tr[data-call='actor.generate']").hover()
+    expect(page.locator(".gantt .lit")).to_have_attribute("data-call", "actor.generate")
+    page.mouse.move(0, 0)
+    expect(page.locator(".lit")).to_have_count(0)
+
+
+def test_everything_that_is_pointed_at_is_reached_by_keyboard(site: Site, see: See) -> None:
+    page = see(site.of_plan("overlapping"))
+    bar = page.locator(".gantt [data-call='actor.train']")
+    bar.focus()
+    expect(page.locator("tr.lit[data-call]")).to_have_attribute("data-call", "actor.train")
+    page.keyboard.press("Space")
+    expect(bar).to_have_attribute("aria-pressed", "true")
+    button = page.get_by_role("button", name="e actor.train", exact=True)
+    expect(button).to_have_attribute("aria-pressed", "true")
+    button.press("Enter")  # lets it go again
+    expect(bar).to_have_attribute("aria-pressed", "false")
+    cells = page.locator(".cells[data-segment='h100:16']").first
+    cells.press("Enter")
+    expect(page.locator("#memory")).to_contain_text("h100[16-31]")
+
+
+def test_nodes_of_a_large_cluster_that_are_alike_are_drawn_once(site: Site, see: See) -> None:
+    plan = site.plan("large")
+    assert plan.gpus_used == 4096
+    page = see(site.of_plan("large"))
+    expect(page.locator(".map")).to_contain_text("nodes 0–255: 256 alike")
+    expect(page.locator(".map")).to_contain_text("nodes 256–511: 256 alike")
+    assert page.locator("*").count() < 1500
+
+
+def test_warnings_come_first(site: Site, see: See) -> None:
+    plan = site.plan("overlapping")
+    assert plan.warnings
+    page = see(site.of_plan("overlapping"))
+    shown = page.get_by_role("list", name="Warnings")
+    assert [line.removeprefix("Warning: ") for line in shown.inner_text().splitlines()] == list(
+        plan.warnings
+    )
+    warned, figures = shown.bounding_box(), page.locator(".figures").bounding_box()
+    assert warned is not None
+    assert figures is not None
+    assert warned["y"] < figures["y"]
+
+
+def test_colours_of_a_role_are_the_same_everywhere(site: Site, see: See) -> None:
+    page = see(site.of_plan("small"))
+    for call in site.plan("small").calls:
+        colours = {
+            page.locator(where).first.evaluate(
+                "it => getComputedStyle(it).getPropertyValue('--fill')"
+            )
+            for where in (
+                f".gantt [data-call='{call.id}']",
+                f"tr[data-call='{call.id}'] .call",
+                f".legend li:has-text('{call.role}')",
+            )
+        }
+        assert len(colours) == 1
+        assert colours != {""}

@@ -1,0 +1,242 @@
+"""Launches of slime: what they say, what is asked for, and exports that are read back."""
+
+import pytest
+
+from automap.planner import NotImportableError, Plan, export_into
+from automap.planner.errors import InfeasibleError
+from automap.planner.exports.exporting import export
+from automap.planner.imports.importing import hazards, import_launch
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.planning import estimate
+from automap.planner.spec import LengthSpec
+from automap.planner.studies.advice import advise
+from benchmarks.imports import WANTED, imported
+from benchmarks.launch_corpus import SLIME as FOLDER
+from benchmarks.launch_corpus import corpus, file_of
+from tests.helpers.framework_plans import plan_of
+from tests.helpers.slime_plans import SAMPLE, given, product
+from tests.planner.imports.test_round_trip import said
+
+TARGET = "slime@0.3.1"
+MEAN = LengthSpec.model_construct(**dict.fromkeys(LengthSpec.model_fields) | {"mean": 400.0})
+LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
+
+
+def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
+    """A launch of the corpus, with some of its text changed."""
+    file = file_of(f"{name}.sh", folder=FOLDER)
+    text = file.text
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    return LaunchFile(file.name, text)
+
+
+def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
+    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
+
+
+def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
+    with pytest.raises(NotImportableError) as caught:
+        import_launch(files, target, Answers("h100", **LENGTHS))
+    assert all(reason.remedy for reason in caught.value.reasons)
+    return [f"{reason.summary} ({reason.remedy})" for reason in caught.value.reasons]
+
+
+def same_round_trip(plan: Plan) -> None:
+    workload = plan.spec.workload
+    models = {
+        role: model.architecture
+        for role, model in plan.spec.models.items()
+        if model.architecture is not None and role != "reference"
+    }
+    answers = Answers("h100", {}, workload.prompt_length, workload.response_length, models)
+    written = export(plan, TARGET)
+    found = import_launch([LaunchFile("launch.sh", written.script)], TARGET, answers)
+    assert said(found.placement) == said(plan)
+    # slime is told of turns by a function, and of no seconds.
+    left = {"turns", "environment_seconds_per_turn", "checkpoint_seconds"}
+    assert found.spec.workload.model_dump(exclude=left) == workload.model_dump(exclude=left)
+    assert found.spec.algorithm == plan.spec.algorithm
+    assert found.spec.search.staleness == plan.spec.search.staleness
+    again = estimate(found.spec, found.placement)
+    assert hazards(found, again) == []
+    if workload.turns == 1:
+        assert given(export(again, TARGET)) == given(written)
+    odd = [each.text for each in found.remarks if each.kind not in ("assumed", "not priced")]
+    assert set(odd) <= {"the script ends here (exit 2): it is read on"}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_an_exported_plan_is_read_back(name: str) -> None:
+    same_round_trip(plan_of(SAMPLE[name]))
+
+
+@pytest.mark.slow
+def test_the_product_of_exported_plans_is_read_back() -> None:
+    done = 0
+    for wanted in product().values():
+        try:
+            plan = plan_of(wanted)
+        except InfeasibleError:
+            continue
+        same_round_trip(plan)
+        done += 1
+    assert done >= 100
+
+
+def test_most_launches_need_no_help_and_the_others_what_they_name() -> None:
+    launches = corpus("slime")
+    assert len(launches) >= 23
+    alone = {each.name: imported(each, target=TARGET) for each in launches}
+    asked = {name for name, found in alone.items() if isinstance(found, list)}
+    assert len(asked) <= (1 - WANTED) * len(launches), asked
+    assert asked == {each.name for each in launches if each.help}
+    for each in launches:
+        assert isinstance(imported(each, each.help, TARGET), Imported)
+
+
+def test_a_launch_says_its_placement() -> None:
+    found = read(launch("async-4b"))
+    copies = {
+        copy.id: (copy.first_gpu, copy.num_gpus, copy.offload) for copy in found.placement.copies
+    }
+    assert copies == {
+        "actor": (0, 4, "none"),
+        "reference": (0, 4, "weights"),
+        "actor.shadow": (4, 4, "none"),
+    }
+    assert found.spec.search.staleness == 1
+    assert found.spec.workload.updates_per_epoch == 1
+    together = read(launch("colocated-4b"))
+    [actor] = [copy for copy in together.placement.copies if copy.id == "actor"]
+    assert (actor.num_gpus, actor.offload, actor.layout.data_parallel_size) == (8, "weights", 4)
+    assert together.spec.search.staleness == 0
+
+
+def test_sizes_come_from_the_file_of_model_arguments_that_is_named() -> None:
+    files = [file_of(name, folder=FOLDER) for name in ("own-model.sh", "own-3B.model.sh")]
+    shape = read(*files).spec.models["actor"].architecture
+    assert not isinstance(shape, str | None)
+    assert (shape.num_layers, shape.hidden_size, shape.num_key_value_heads) == (28, 2816, 2)
+    [asked] = refused(files[0])
+    assert "--hf-checkpoint" in asked
+    assert "--model actor=" in asked
+
+
+def test_sizes_that_contradict_the_name_are_said() -> None:
+    other = file_of("own-3B.model.sh", folder=FOLDER)
+    script = launch("own-model", ("/root/our-3B", "/root/Qwen3-4B"))
+    found = [each.text for each in read(script, other).remarks if each.kind == "contradiction"]
+    assert "--num-layers is 28, and Qwen3-4B has 36" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("colocated-4b", ("--advantage-estimator grpo", "--advantage-estimator gae"), "known: ppo"),
+        ("colocated-4b", ("--global-batch-size 256", "--global-batch-size 100"), "does not divide"),
+        ("colocated-4b", ("--global-batch-size 256", ""), "--num-steps-per-rollout"),
+        ("colocated-4b", ("   --colocate", "   --no-colocate"), "neither is --colocate"),
+        ("colocated-4b", ("per-engine 2", "per-engine 3"), "engines of 3 GPUs on 8"),
+        ("colocated-4b", ("parallel-size 2", "parallel-size 3"), "they do not divide"),
+        ("colocated-4b", ("parallel-size 2", "parallel-size two"), "no whole number"),
+        ("flat", ("--rollout-batch-size=$((4 * 16))", ""), "--rollout-batch-size is not set"),
+        (
+            "mixture-attention-replicas",
+            ("   --sglang-enable-dp-attention\n", ""),
+            "without --sglang",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_argument_and_line(
+    name: str, change: tuple[str, str], words: str
+) -> None:
+    assert any(words in each for each in refused(launch(name, change)))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        (
+            ("--lr 1e-6", "--lr 1e-6\n   --rollout-batchsize 3"),
+            "unknown key",
+            "--rollout-batch-size",
+        ),
+        (("--lr 1e-6", "--lr 1e-6\n   --offload"), "replaced", "--offload-train"),
+        (("--lr 1e-6", "--lr 1e-6\n   --use-distributed-optimizer"), "without effect", "always on"),
+        (("--max-tokens-per-gpu 9216", "--max-tokens-per-gpu 4096"), "contradiction", "goes alone"),
+        (("--lr 1e-6", "--lr 1e-6\n   --n-samples-per-prompt 8"), "contradiction", "twice"),
+        (("python3 train.py", "python3 train_async.py"), "does not fit", "does not start with it"),
+        (("--lr 1e-6", "--lr 1e-6\n   --optimizer-cpu-offload"), "not priced", "Adam on the host"),
+    ],
+)
+def test_what_is_odd_is_said(change: tuple[str, str], kind: str, words: str) -> None:
+    found = [each for each in read(launch("colocated-4b", change)).remarks if each.kind == kind]
+    assert any(words in each.text and each.line for each in found), found
+
+
+def test_what_is_given_beside_the_files_wins() -> None:
+    for name in ("--rollout-num-gpus-per-engine", "rollout-num-gpus-per-engine"):
+        found = read(launch("colocated-4b"), values={name: "4"})
+        call = next(c for c in found.placement.calls if c.kind == "generate")
+        assert call.parallelism is not None
+        assert call.parallelism.tensor_parallel_size == 4
+
+
+def test_a_launch_of_another_framework_is_named() -> None:
+    verl = LaunchFile("a.sh", "python3 -m verl.trainer.main_ppo data.train_batch_size=1\n")
+    [told] = refused(verl)
+    starts = "a.sh line 1 starts verl.trainer.main_ppo, which is verl, not slime"
+    assert told == f"{starts} (import it as verl@0.9.1)"
+    [told] = refused(launch("colocated-4b"), target="verl@0.9.1")
+    assert "starts train.py, which is slime, not verl (import it as slime@0.3.1)" in told
+    assert (
+        "slime is started by a script alone" in refused(LaunchFile("a.yaml", document={"a": 1}))[0]
+    )
+
+
+def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
+    file = launch("colocated-4b")
+    before = read(file)
+    plan = estimate(before.spec, before.placement)
+    assert export_into(plan, [file], TARGET).text == file.text
+    layout = {"tensor_parallel_size": 4, "data_parallel_size": 2}
+    copies = [
+        copy.model_copy(update={"layout": copy.layout.model_copy(update=layout)})
+        for copy in before.placement.copies
+    ]
+    of = {copy.id: copy.layout for copy in copies}
+    calls = [
+        call.model_copy(
+            update={"parallelism": of[call.copy_id or ""], "recompute": call.recompute and "none"}
+        )
+        if call.kind != "generate" and call.copy_id
+        else call
+        for call in before.placement.calls
+    ]
+    placement = before.placement.model_copy(update={"copies": copies, "calls": calls})
+    written = export_into(estimate(before.spec, placement), [file], TARGET)
+    # More weights are on a GPU where the engine's sizes are not those of training.
+    assert written.changed == ["--tensor-model-parallel-size", "--sglang-mem-fraction-static"]
+    removed = ["--recompute-granularity", "--recompute-method", "--recompute-num-layers"]
+    assert written.removed == removed
+    left = [line for line in file.text.splitlines() if "recompute" not in line]
+    changes = {"tensor-model-parallel-size 2": "tensor-model-parallel-size 4"}
+    changes["mem-fraction-static 0.7"] = "mem-fraction-static 0.7235"
+    expected = list(left)
+    for old, new in changes.items():
+        expected = [line.replace(old, new) for line in expected]
+    assert written.text.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_advice_is_lines_of_the_launch() -> None:
+    file = launch("colocated-4b")
+    advice = advise([file], TARGET, Answers("h100", **LENGTHS), time_limit_seconds=5.0)
+    assert advice.unfit == []
+    assert advice.changes
+    assert all(line.key.startswith("--") for change in advice.changes for line in change.lines)
+    assert advice.together_seconds is not None
+    assert advice.iteration_seconds is not None
+    assert advice.together_seconds < advice.iteration_seconds

@@ -1,0 +1,83 @@
+"""`automap db` on both databases, with data."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from automap import migrations
+from automap.service.storage.database import Database
+from tests.cli.commands import call
+from tests.service.support.databases import Databases, migrated, url_of
+from tests.service.support.measured_jobs import add_measurement
+from tests.service.support.workers import add_job, record
+
+
+def revision(database: Database) -> str | None:
+    with database.reading() as session:
+        return migrations.current_revision(session.connection())
+
+
+def test_up_and_down_say_what_is_lost(
+    databases: Databases, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url = databases.create("commands")
+    database = ("--database-url", url)
+    assert call(capsys, "db", "upgrade", *database, "--revision", "0004")[:2] == (
+        0,
+        "revision base → 0004\n",
+    )
+    call(capsys, "db", "upgrade", *database)
+    code, out, _ = call(capsys, "db", "upgrade", *database)
+    assert (code, out) == (0, f"at revision {migrations.head_revision()} already\n")
+    opened = migrated(url)
+    job_id = add_job(opened)
+    add_measurement(opened)
+    # Nobody is there to be asked, so nothing is done.
+    code, out, err = call(capsys, "db", "downgrade", "0001", *database)
+    assert (code, "--yes" in err) == (2, True)
+    assert "the table jobs goes, with 2 rows" in out
+    code, out, _ = call(capsys, "db", "downgrade", "0003", *database, "--yes")
+    assert code == 0
+    assert "jobs: 1 rows go" in out
+    assert "jobs: the column kind goes, with 2 values" in out
+    assert revision(opened) == "0003"
+    code, _, err = call(capsys, "db", "check", *database)
+    assert (code, "1 kinds of fault" in err) == (1, True)
+    assert call(capsys, "db", "downgrade", "12", *database)[0] == 2
+    call(capsys, "db", "upgrade", *database)
+    assert call(capsys, "db", "check", *database)[:2] == (0, "the database is sound\n")
+    assert record(opened, job_id).status == "queued"
+    opened.dispose()
+
+
+def test_a_backup_and_back(
+    databases: Databases, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    source = migrated(databases.create("backed_up"))
+    job_id = add_job(source)
+    file = str(tmp_path / "backup.gz")
+    code, out, _ = call(capsys, "db", "backup", file, "--database-url", url_of(source))
+    assert (code, "1 plans, " in out, "1 jobs" in out) == (0, True, True)
+    other = f"sqlite:///{tmp_path}/other.db"
+    code, out, _ = call(capsys, "db", "restore", file, "--database-url", other)
+    assert (code, "restored 1 plans" in out) == (0, True)
+    code, _, err = call(capsys, "db", "restore", file, "--database-url", other)
+    assert (code, "would be replaced" in err) == (2, True)
+    assert call(capsys, "db", "restore", file, "--replace", "--database-url", other)[0] == 0
+    code, out, _ = call(capsys, "db", "check", "--json", "--database-url", other)
+    assert (code, json.loads(out)) == (0, [])
+    restored = Database(other)
+    assert record(restored, job_id) == record(source, job_id)
+    source.dispose()
+    restored.dispose()
+
+
+def test_a_database_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    away = "postgresql://nobody:x@127.0.0.1:1/nothing"
+    for arguments in (["check"], ["backup", str(tmp_path / "file")]):
+        code, _, err = call(capsys, "db", *arguments, "--database-url", away)
+        assert (code, "cannot be used" in err) == (1, True)
+    (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
+    code, _, err = call(capsys, "db", "check", "--database-url", f"sqlite:///{tmp_path}/broken.db")
+    assert (code, "cannot be used" in err) == (1, True)
