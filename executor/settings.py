@@ -54,6 +54,12 @@ class AlgorithmSettings(SettingsModel):
     clip_high: PositiveFloat = 0.2
     dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
     """Bound of the ratio where the advantage is negative (Ye et al. 2019); None: no bound."""
+    off_policy_correction: Literal["decoupled_ppo", "truncated_importance_sampling"] | None = None
+    """Weighs the clipped loss of each token by π_p/μ, the policy that training starts from over the
+    one that generated: decoupled_ppo leaves out tokens above the cap (AReaL),
+    truncated_importance_sampling cuts their weight there (Yao et al. 2025); None: no weights."""
+    importance_weight_cap: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    """The largest weight of a correction; None: 5 of decoupled_ppo, 2 of the other."""
     clip_value: PositiveFloat = 0.2
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.05
     kl_estimator: Literal["k1", "k2", "k3"] | None = None

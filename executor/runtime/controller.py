@@ -100,10 +100,10 @@ class Controller:
         Raises:
             RunError: the plan or the settings cannot be run.
         """
-        check_plan(plan, settings)
         self.plan = plan
         self.settings = settings
         self.program = program or program_of(plan, settings)
+        check_plan(plan, settings, self.program)
         self.job = resolve(plan.spec, program=self.program, with_profiles=False)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
@@ -251,8 +251,8 @@ class Controller:
             workload=self.plan.spec.workload,
             settings=self._algorithm,
             seed=self.settings.seed,
+            versions=self._versions,
             keeps_device=generations_in_a_row(self._planned, self._calls),
-            check_staleness=lambda: self._versions.staleness(number),
         )
         draw = self._prompt_draw(prompts)
         ops = RunningOps(
@@ -279,8 +279,6 @@ class Controller:
         self.scheduler.leave(begun.number)
         self.multiplier = begun.ops.multiplier
         metrics = {} if begun.summary is None else begun.summary.result()
-        if self.ahead:
-            metrics = {**metrics, "staleness": float(self._versions.staleness(begun.number))}
         started, self._last_end = max(begun.started, self._last_end), self.scheduler.seconds()
         self._begun.popleft()
         return FinishedIteration(

@@ -1,14 +1,21 @@
 """Which weights generated what is trained on, and that they are no older than the plan allows.
 
 The version of a role's weights is the number of iterations that it was trained in. Copies other
-than its home have the version of their last weight sync.
+than its home have the version of their last weight sync. A rollout keeps it, row by row, in the
+column `weights_version`.
 """
 
 import threading
 from collections.abc import Mapping
 
+import torch
+
+from automap.executor.batch import Batch
 from automap.executor.errors import RunError
 from automap.executor.runtime.finished_calls import FinishedCall
+from automap.executor.workers.row_references import Rows, fetch, inline
+
+COLUMN = "weights_version"
 
 
 class Versions:
@@ -27,7 +34,7 @@ class Versions:
         self._trained: dict[str, int] = {}
         self._received: dict[str, int] = {}
         self._first = 0
-        self._generated: dict[int, int] = {}
+        self._generated: dict[tuple[int, str], int] = {}
 
     def begin(self, version: int) -> None:
         """All weights have this version; a run that is resumed has more than 0."""
@@ -50,20 +57,27 @@ class Versions:
             elif kind == "generate":
                 has_shadow = role in self._shadows
                 version = self._received.get(role, self._first) if has_shadow else trained
-                oldest = self._generated.get(call.iteration, version)
-                self._generated[call.iteration] = min(oldest, version)
+                self._generated[call.iteration, call.name.id] = version
 
-    def staleness(self, iteration: int) -> int:
-        """Version that the iteration's training starts from, less that of its oldest rollout.
+    def marked(self, rollout: Rows, *, iteration: int, call_id: str) -> Rows:
+        """What a call generated that has just ended, with the column of its weights' version."""
+        with self._lock:
+            version = self._generated.pop((iteration, call_id))
+        column = torch.full((rollout.num_rows,), version)
+        return rollout.merge(inline(Batch({COLUMN: column})))
+
+    def check(self, rollout: Rows, *, iteration: int) -> int:
+        """Version that the iteration's training starts from, less that of the oldest row.
 
         Raises:
             RunError: it is above the bound. That is an error of the schedule.
         """
-        with self._lock:
-            found = iteration - 1 - self._generated.get(iteration, iteration - 1)
-        if not 0 <= found <= self._bound:
+        behind = iteration - 1 - fetch(rollout.only(COLUMN)).tensor(COLUMN)
+        least, most = int(behind.min()), int(behind.max())
+        if least < 0 or most > self._bound:
             raise RunError(
-                f"iteration {iteration} would train on a rollout that is {found} iterations old, "
-                f"and the plan's staleness is {self._bound}"
+                f"iteration {iteration} would train on a rollout that is "
+                f"{least if least < 0 else most} iterations old, and the plan's staleness is "
+                f"{self._bound}"
             )
-        return found
+        return most

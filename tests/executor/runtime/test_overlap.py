@@ -5,10 +5,13 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future as Pending
+from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
+from automap.executor.batch import Batch
 from automap.executor.errors import RunError
 from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.finished_calls import FinishedCall
@@ -16,10 +19,12 @@ from automap.executor.runtime.placement import Device
 from automap.executor.runtime.planned import iterations_ahead, planned_calls
 from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler, Task
 from automap.executor.runtime.versions import Versions
+from automap.executor.workers.row_references import Rows, fetch, inline
 from tests.executor.runtime.test_scheduler import Reference, reply
 from tests.executor.small_plans import Place, small_plan
 
 ITERATIONS = 8
+ROWS = inline(Batch({"prompt_id": torch.arange(3)}))
 
 
 class Chance:
@@ -41,7 +46,7 @@ class Chance:
 
         role, method = name.split(".")
         return self.scheduler.submit(
-            Task(CallName(name, role, method), self.devices[name], inputs, start, lambda _: None)
+            Task(CallName(name, role, method), self.devices[name], inputs, start, lambda _: ROWS)
         )
 
     def begin(self, number: int) -> Future[int]:
@@ -52,7 +57,10 @@ class Chance:
         reference = self.call("reference.forward", rollout)
         rewards = self.call("reward.forward", rollout)
         found = self.scheduler.derive(
-            lambda *_: self.versions.staleness(number), rollout, reference, rewards
+            lambda rows, *_: self.versions.check(rows, iteration=number),
+            rollout.map(partial(self.versions.marked, iteration=number, call_id="actor.generate")),
+            reference,
+            rewards,
         )
         self.call("actor.train", found)
         self.scheduler.expect((), number)
@@ -99,8 +107,16 @@ def test_a_rollout_that_is_too_old_ends_the_run() -> None:
     versions.begin(3)
     for name, iteration in (("sync", 4), ("generate", 6), ("train", 4), ("train", 5)):
         versions.ended(_ended(f"actor.{name}", iteration))
+    rows = versions.marked(ROWS, iteration=6, call_id="actor.generate")
+    assert fetch(rows).tensor("weights_version").tolist() == [3, 3, 3]
+    assert versions.check(rows, iteration=5) == 1
+    newer = ROWS.merge(inline(Batch({"weights_version": torch.tensor([4, 5, 5])})))
+    assert versions.check(newer, iteration=6) == 1
+    mixed = Rows.concatenate([newer, rows])
     with pytest.raises(RunError, match="iteration 6 would train on a rollout that is 2 iterations"):
-        versions.staleness(6)
+        versions.check(mixed, iteration=6)
+    with pytest.raises(RunError, match="iteration 4 would train on a rollout that is -2 iteration"):
+        versions.check(newer, iteration=4)
 
 
 def _ended(name: str, iteration: int) -> FinishedCall:
