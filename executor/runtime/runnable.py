@@ -77,34 +77,13 @@ def _check_target(plan: Plan) -> None:
 
 def _check_correction(plan: Plan, settings: RunSettings, program: Program) -> None:
     """Refuse staleness without a correction, and corrections of what needs none."""
-    given, cap = settings.algorithm.off_policy_correction, settings.algorithm.importance_weight_cap
-    of_rollout = plan.spec.workload.old_log_probs == "rollout"
-    if given is None and cap is not None:
-        raise RunError(
-            f"algorithm.importance_weight_cap: it is {cap:g}, but no correction is chosen; leave "
-            "it out, or set algorithm.off_policy_correction"
-        )
-    if not program.has_importance_ratio and (given is not None or plan.staleness):
-        field = f"search.staleness: it is {plan.staleness}"
-        if given is not None:
-            field = f"algorithm.off_policy_correction: it is {given}"
-        raise RunError(
-            f"{field}, but the loss of {program.name} has no importance ratio that could be "
-            "corrected; leave it out"
-        )
-    if given is not None and of_rollout:
-        raise RunError(
-            f"algorithm.off_policy_correction: it is {given}, but with workload.old_log_probs: "
-            "rollout the loss has the ratio to the policy that generated already; leave it out, or "
-            "plan with old_log_probs: recompute"
-        )
-    if given is None and plan.staleness and not of_rollout:
-        raise RunError(
-            "algorithm.off_policy_correction: it is not set, but rollouts may be "
-            f"{plan.staleness} iterations old (search.staleness), and the loss has the ratio to "
-            "the weights that training starts from (workload.old_log_probs: recompute); set it to "
-            "decoupled_ppo or truncated_importance_sampling, or plan with old_log_probs: rollout"
-        )
+    wrong = settings.algorithm.wrong_correction(
+        staleness=plan.staleness,
+        old_log_probs=plan.spec.workload.old_log_probs,
+        has_importance_ratio=program.has_importance_ratio,
+    )
+    if wrong is not None:
+        raise RunError(f"{wrong.field}: {wrong.message}; {wrong.remedy}")
 
 
 def _other_stages(job: Job, plan: Plan) -> Iterator[str]:

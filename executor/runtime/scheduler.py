@@ -140,7 +140,8 @@ class Scheduler:
         self._latest_place: Place = (0, 0.0, 0)
         self._iteration = 0
         self._count = 0
-        self._program_waits = False
+        self._awaited: Callable[[], bool] | None = None
+        """Whether what the program waits for has come; None: it does not wait."""
         self._blames: list[tuple[Task, Blame]] = []
         self._first_blame = 0.0
         self._error: BaseException | None = None
@@ -225,7 +226,7 @@ class Scheduler:
 
     def _wait(self, finished: Callable[[], bool]) -> None:
         with self._lock:
-            self._program_waits = True
+            self._awaited = finished
             self._pump()
         try:
             while True:
@@ -238,7 +239,7 @@ class Scheduler:
                 if task is not None:
                     self._look_at(task)
         finally:
-            self._program_waits = False
+            self._awaited = None
             self._mailbox.leave()
 
     def take_records(self, iteration: int | None = None) -> list[FinishedCall]:
@@ -269,7 +270,11 @@ class Scheduler:
         """Start everything whose turn has come."""
         while not self._blames and not self._error and self._start_some(in_plan_order=True):
             pass
-        if self._program_waits and not self._running and not self._blames and not self._error:
+        if self._running or self._blames or self._error:
+            return
+        # Out of order only for a program that would wait forever, not for one that is about to
+        # make the calls that the others are held up by.
+        if self._awaited is not None and not self._awaited():
             self._start_some(in_plan_order=False)
 
     def _start_some(self, *, in_plan_order: bool) -> bool:

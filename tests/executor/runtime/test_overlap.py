@@ -69,7 +69,9 @@ class Chance:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("staleness", [0, 1, 2, 4])
-def test_no_rollout_is_older_than_the_plan_allows(staleness: int, seed: int) -> None:
+def test_the_plans_order_holds_and_no_rollout_is_older_than_it_allows(
+    staleness: int, seed: int
+) -> None:
     home = {"actor": Place(0, 2), "reference": Place(0, 1), "reward": None}
     plan = small_plan(
         "grpo",
@@ -91,15 +93,32 @@ def test_no_rollout_is_older_than_the_plan_allows(staleness: int, seed: int) -> 
                 found.append(chance.begin(len(found) + 1))
             chance.scheduler.leave(number)
             assert found[number - 1].done()
+            time.sleep(0.005)  # what is done with a finished iteration
         ages = [each.result() for each in found]
     finally:
         chance.scheduler.close()
     assert max(ages) <= staleness
     assert (max(ages) > 0) == (staleness > 0)
-    trained = [
-        call.iteration for call in chance.scheduler.take_records() if call.name.id == "actor.train"
+    records = chance.scheduler.take_records()
+    for device in frozenset().union(*(each.devices for each in planned)):
+        here = sorted((each for each in records if device in each.devices), key=_started)
+        assert [(each.iteration, each.name.id) for each in here] == [
+            (number, each.id) for _, number, each in _in_order(planned) if device in each.devices
+        ]
+
+
+def _started(call: FinishedCall) -> float:
+    return call.started
+
+
+def _in_order(planned: list[PlannedCall]) -> list[tuple[tuple[int, float], int, PlannedCall]]:
+    """Place, iteration and call of all iterations."""
+    every = [
+        ((number + each.stage, each.start_seconds), number, each)
+        for number in range(1, ITERATIONS + 1)
+        for each in planned
     ]
-    assert trained == list(range(1, ITERATIONS + 1))
+    return sorted(every, key=lambda each: each[0])
 
 
 def test_a_rollout_that_is_too_old_ends_the_run() -> None:

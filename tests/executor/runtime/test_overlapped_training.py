@@ -189,7 +189,7 @@ def test_what_fails_beside_another_iteration_is_named() -> None:
             {},
             {"staleness": 2},
             r"algorithm\.off_policy_correction: it is not set, but rollouts may be 2 iterations "
-            r"old .* set it to decoupled_ppo or truncated_importance_sampling, or plan with",
+            r"old .*; use decoupled_ppo or truncated_importance_sampling, or plan with old_log",
         ),
         (
             "grpo",
@@ -202,7 +202,7 @@ def test_what_fails_beside_another_iteration_is_named() -> None:
             "remax",
             {"off_policy_correction": "decoupled_ppo"},
             {},
-            r"algorithm\.off_policy_correction: it is decoupled_ppo, but the loss of remax has no",
+            r"algorithm\.off_policy_correction: it is decoupled_ppo, but the loss has no import",
         ),
         (
             "ppo",
@@ -221,7 +221,7 @@ def test_old_rollouts_without_a_correction_are_refused(
 
 def test_old_rollouts_of_a_loss_without_a_ratio_are_refused() -> None:
     program = replace(PROGRAMS["grpo"], has_importance_ratio=False)
-    message = r"search\.staleness: it is 1, but the loss of grpo has no importance ratio"
+    message = r"search\.staleness: it is 1, but the loss has no importance ratio"
     with pytest.raises(RunError, match=message):
         controller("reinforce_plus_plus", staleness=1, program=program)
 
