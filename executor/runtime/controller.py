@@ -191,8 +191,12 @@ class Controller:
         return {setup.role: setup.copy.layout for setup in self.setups.values() if setup.trains}
 
     def finish_save(self) -> None:
-        """Wait until what `save_state` began is on the disk; CallError if it cannot be written."""
-        self.scheduler.wait(*(each.call("finish_save") for each in self._trained().values()))
+        """Wait until what `save_state` began is on the disk; CallError if it cannot be written.
+
+        Iterations that were begun go on, in the plan's order.
+        """
+        groups = self._trained().values()
+        self.scheduler.wait(*(each.call("finish_save", goes_first=True) for each in groups))
 
     def load_state(self, checkpoint: Path) -> None:
         """Take back what `save_state` wrote; CallError if the folder does not hold it."""

@@ -85,6 +85,8 @@ class Task:
     """Who makes the call, if they make the calls that they are sent in that order."""
     timeout_seconds: float = inf
     is_recorded: bool = True
+    goes_first: bool = False
+    """Before all that waits for its devices, planned or not."""
     iteration: int = 0
     """That of the program which made it."""
     order: tuple["Place", int] = ((0, 0.0, 0), 0)
@@ -168,6 +170,8 @@ class Scheduler:
             task.iteration = self._iteration
             key = (task.iteration, task.name.id)
             place = self._place.get(key, self._latest_place)
+            if task.goes_first:
+                place = (-1, 0.0, 0)
             self._latest_place = max(self._latest_place, place)
             self._planned.pop(key, None)
             task.order, task.submitted = (place, self._count), self.seconds()

@@ -21,14 +21,15 @@ Start = Callable[[Path], RunProcess]
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """GRPO: one process trains while another one generates for the next iteration."""
+    """One process trains while another one generates for the next iteration."""
     return small_plan(
-        "grpo",
+        "reinforce_plus_plus",
         {"actor": Place(0, 1), "reward": None},
         shadow=Place(1, 1),
         staleness=1,
         kl="none",
         prompts_per_iteration=8,
+        responses_per_prompt=4,
         prompt_length={"mean": 3, "max": 4},
         response_length={"mean": 8, "max": 8},
         iterations=ITERATIONS,

@@ -1,5 +1,6 @@
 """Programs whose iterations overlap, on threads in place of processes: what is trained, on what."""
 
+import time
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -65,19 +66,31 @@ def controller(
     return Controller(plan, run, factories=threads.FACTORIES, program=program)
 
 
-def run(algorithm: str, *, seed: int = 0, alone: bool = False, **given: Any) -> Run:
-    """The weights of every role that trains, and the iterations; `alone`: one after the other."""
+def run(
+    algorithm: str, *, seed: int = 0, alone: bool = False, saves: bool = False, **given: Any
+) -> Run:
+    """The weights of every role that trains, and the iterations.
+
+    `alone`: one iteration after the other; `saves`: after each a checkpoint is waited for, late.
+    """
     with threads.without_ray(seed), controller(algorithm, **given) as running:
         prompts = threads.Prompts()
         if alone:
             finished = [running.iterate(each + 1, prompts) for each in range(ITERATIONS)]
         else:
-            finished = run_iterations(running, prompts)
+            finished = run_iterations(
+                running, prompts, after_iteration=lambda _: saved(running) if saves else None
+            )
         weights = {}
         for role, group in running._trained().items():
             (process,) = group.processes.processes
             weights[role] = process._process._workers[role].engine.weights.table.detach()
         return weights, finished
+
+
+def saved(running: Controller) -> None:
+    time.sleep(0.05)  # the next rollout is there, and its training waits for its turn
+    running.finish_save()
 
 
 def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -104,7 +117,7 @@ def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit(algorithm: str) -
 def test_with_staleness_a_run_repeats_and_overlaps(algorithm: str) -> None:
     given = {"settings": CORRECTION, "staleness": 1}
     first, finished = run(algorithm, seed=2, **given)
-    again, _ = run(algorithm, seed=3, **given)
+    again, _ = run(algorithm, seed=3, saves=True, **given)
     assert equal(first, again)
     assert not equal(first, run(algorithm, alone=True, settings=CORRECTION)[0])
     behind = [each.rollout_metrics["rollout/staleness_max"] for each in finished]
