@@ -50,7 +50,7 @@ class PolicyLoss:
     pretrain_coefficient: float | None = None
     """What the weights of pre-train rows already hold; None: there are no such rows."""
     correction: OffPolicyCorrection | None = None
-    """Of the clipped loss; KL and entropy are not weighed."""
+    """Weighs the clipped loss; KL and entropy are not weighed."""
 
     @property
     def needs_entropy(self) -> bool:

@@ -26,7 +26,7 @@ class OffPolicyCorrection:
 
     @classmethod
     def of(cls, settings: AlgorithmSettings) -> "OffPolicyCorrection | None":
-        """The one that resolved settings name.
+        """The correction that resolved settings name.
 
         decoupled_ppo: Hilton et al. 2021, arXiv:2110.00641; with the cap as in AReaL, Fu et al.
         2025, arXiv:2505.24298. truncated_importance_sampling: Yao et al. 2025, "Your Efficient RL

@@ -66,7 +66,7 @@ class FinishedCall:
     value: object
     """The result, if it is no rows: metrics of a training step, for example."""
     iteration: int = 0
-    """That of the program which made it."""
+    """Iteration of the program which made it."""
 
     @property
     def seconds(self) -> float:

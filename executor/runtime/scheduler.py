@@ -88,7 +88,7 @@ class Task:
     goes_first: bool = False
     """Before all that waits for its devices, planned or not."""
     iteration: int = 0
-    """That of the program which made it."""
+    """Iteration of the program which made it."""
     order: tuple["Place", int] = ((0, 0.0, 0), 0)
     submitted: float = 0.0
     started: float = 0.0

@@ -42,7 +42,7 @@ def start(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Star
     write_prompts(prompts, task="count_token", num_prompts=32)
     training = {"optimizer": {"learning_rate": 1e-2}, "micro_batch_tokens": 256}
     settings: dict[str, Any] = {
-        "functions": {"reward": {"path": "automap.executor.tiny.tasks:count_token"}},
+        "functions": {"reward": {"path": "tests.executor.runtime.threads:score"}},
         "data": {"path": str(prompts)},
         "training": {"default": training},
         "algorithm": {"off_policy_correction": "decoupled_ppo"},
