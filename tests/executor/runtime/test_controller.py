@@ -337,6 +337,22 @@ def test_iterations_overlap_as_planned_and_train_as_one_after_the_other() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", [SAFE_RLHF, DAPO, REMAX], ids=str)
+def test_other_programs_overlap(case: Case) -> None:
+    """ReMax, whose loss cannot correct for old rollouts, with none."""
+    corrected = case.algorithm != "remax"
+    overlapping = replace(
+        case,
+        shadow=Place(4, 2),
+        workload={**case.workload, "staleness": int(corrected), "barrier": False, "iterations": 3},
+        settings={**case.settings, **(STALE.settings if corrected else {})},
+    )
+    finished = run_and_compare(overlapping)
+    behind = [record.rollout_metrics["rollout/staleness_max"] for record in finished]
+    assert behind == ([0, 1, 1] if corrected else [0, 0, 0])
+
+
+@pytest.mark.slow
 def test_nothing_of_a_later_iteration_begins_before_a_checkpoint() -> None:
     prompts, drawn = Prompts(), []
     with STALE.controller() as controller:
