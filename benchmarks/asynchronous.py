@@ -4,9 +4,9 @@
 
 The synchronous job is `examples/tiny-grpo-cpu.yaml` as it stands: both cores train, both generate.
 In the others one core trains while the other one generates (`search.staleness: 1`), and each has a
-correction for the age of its rollouts. Runs of a seed follow each other, so a busy machine slows
-them alike. Printed are medians of seconds per iteration beside the plan's, and the mean reward of
-the last iterations: learning counts as unharmed where it is at most 10 % below the synchronous one.
+correction for the age of its rollouts. Printed are medians of seconds per iteration, which need a
+quiet machine, beside the plan's, and the mean reward of the last iterations: learning counts as
+unharmed where it is at most 10 % below the synchronous one.
 """
 
 import argparse
@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 planned[name] = plan.iteration_seconds
                 rewards[name].append(mean(each["critic/score/mean"] for each in found[-LAST:]))
                 seconds[name] += [each["perf/time_per_step"] for each in found[WARM_UP:]]
+                print(f"seed {seed}, {name}: reward {rewards[name][-1]:.2f}", flush=True)
     table = Table("run", "iteration ms", "planned ms", "× faster", "last rewards", "of synchronous")
     for name, earned in rewards.items():
         share = mean(earned) / mean(rewards[SYNCHRONOUS])
