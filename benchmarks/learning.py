@@ -17,6 +17,8 @@ from math import inf, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 
+from automap.executor.settings import RunSettings
+from automap.planner.plan.types import Plan
 from benchmarks.tiny_jobs import EXAMPLES, tiny_job
 
 NAMES = ("ppo", "grpo", "remax", "safe-rlhf")
@@ -40,7 +42,12 @@ class Curve:
 
 def learn(name: str, *, seed: int, folder: Path) -> Curve:
     """Plan and run an example; RuntimeError with the end of its log if it fails."""
-    plan, settings = tiny_job(name, seed=seed)
+    metrics = metrics_of(*tiny_job(name, seed=seed), folder=folder)
+    return Curve(seed, [each["critic/score/mean"] for each in metrics])
+
+
+def metrics_of(plan: Plan, settings: RunSettings, *, folder: Path) -> list[dict[str, float]]:
+    """Run a plan; the metrics of every iteration. RuntimeError as `learn`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (folder / "settings.json").write_text(settings.model_dump_json())
@@ -55,7 +62,7 @@ def learn(name: str, *, seed: int, folder: Path) -> Curve:
     if code != 0:
         raise RuntimeError(f"exit code {code}: {(folder / 'run.log').read_text()[-4000:]}")
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return Curve(seed, [line["data"]["critic/score/mean"] for line in lines])
+    return [line["data"] for line in lines]
 
 
 def t_statistic(gains: Sequence[float]) -> float:

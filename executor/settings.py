@@ -1,7 +1,7 @@
 """How a job is run: everything that a plan leaves open. One pydantic model for files and HTTP."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -54,6 +54,12 @@ class AlgorithmSettings(SettingsModel):
     clip_high: PositiveFloat = 0.2
     dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
     """Bound of the ratio where the advantage is negative (Ye et al. 2019); None: no bound."""
+    off_policy_correction: Literal["decoupled_ppo", "truncated_importance_sampling"] | None = None
+    """Weighs the clipped loss of each token by π_p/μ, the policy that training starts from over the
+    one that generated: decoupled_ppo leaves out tokens above the cap (AReaL),
+    truncated_importance_sampling cuts their weight there (Yao et al. 2025); None: no weights."""
+    importance_weight_cap: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
+    """The largest weight of a correction; None: 5 of decoupled_ppo, 2 of the other."""
     clip_value: PositiveFloat = 0.2
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.05
     kl_estimator: Literal["k1", "k2", "k3"] | None = None
@@ -73,6 +79,60 @@ class AlgorithmSettings(SettingsModel):
     maximum_multiplier: PositiveFloat = 5.0
     pretrain_coefficient: Annotated[float, Field(ge=0)] = 1.0
     dynamic_sampling_max_rounds: PositiveInt = 10
+
+    def wrong_correction(
+        self,
+        *,
+        staleness: int,
+        old_log_probs: Literal["recompute", "rollout"],
+        has_importance_ratio: bool,
+    ) -> "WrongSetting | None":
+        """What of the correction for old rollouts does not fit a job; None: it fits.
+
+        Args:
+            staleness: How many iterations old rollouts may be (`search.staleness`).
+            old_log_probs: The workload's: what the loss has its ratio to.
+            has_importance_ratio: Whether the program's loss has such a ratio.
+        """
+        name, cap = self.off_policy_correction, self.importance_weight_cap
+        field = "algorithm.off_policy_correction"
+        if name is None and cap is not None:
+            what = f"it is {cap:g}, but no correction is chosen"
+            remedy = f"leave it out, or set {field}"
+            return WrongSetting("algorithm.importance_weight_cap", cap, what, remedy)
+        if name is not None and not has_importance_ratio:
+            what = f"it is {name}, but the loss has no importance ratio that it could correct"
+            return WrongSetting(field, name, what, "leave it out")
+        if staleness and not has_importance_ratio:
+            what = f"it is {staleness}, but the loss has no importance ratio to correct for it"
+            return WrongSetting("search.staleness", staleness, what, "plan with 0")
+        if name is not None and old_log_probs == "rollout":
+            what = (
+                f"it is {name}, but with workload.old_log_probs: rollout the loss has the ratio to "
+                "the weights that generated already"
+            )
+            remedy = "leave it out, or plan with old_log_probs: recompute"
+            return WrongSetting(field, name, what, remedy)
+        if name is None and staleness and old_log_probs == "recompute":
+            what = (
+                f"it is not set, but rollouts may be {staleness} iterations old (search.staleness) "
+                "and the loss has the ratio to newer weights (workload.old_log_probs: recompute)"
+            )
+            remedy = (
+                "use decoupled_ppo or truncated_importance_sampling, or plan with old_log_probs: "
+                "rollout"
+            )
+            return WrongSetting(field, None, what, remedy)
+        return None
+
+
+class WrongSetting(NamedTuple):
+    """A setting that a job cannot be run with."""
+
+    field: str
+    value: object
+    message: str
+    remedy: str
 
 
 class RolloutSettings(SettingsModel):

@@ -10,6 +10,7 @@ _DEFAULTS_OF: dict[str, dict[str, object]] = {
     "grpo": {"aggregate": "sequence_mean"},
     "safe_rlhf": {"whiten_advantages": False},
 }
+_WEIGHT_CAPS = {"decoupled_ppo": 5.0, "truncated_importance_sampling": 2.0}
 _KL_ESTIMATORS = {"none": "k1", "reward": "k1", "loss": "k3"}
 
 
@@ -24,5 +25,7 @@ def resolve_settings(
         kl: Where the workload applies the KL penalty, on which its estimator depends.
     """
     defaults = {**_DEFAULTS, "kl_estimator": _KL_ESTIMATORS[kl], **_DEFAULTS_OF.get(algorithm, {})}
+    if settings.off_policy_correction is not None:
+        defaults["importance_weight_cap"] = _WEIGHT_CAPS[settings.off_policy_correction]
     missing = {name: value for name, value in defaults.items() if getattr(settings, name) is None}
     return AlgorithmSettings.model_validate({**settings.model_dump(), **missing})

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from automap.executor.algorithms.numerics import LARGEST_EXPONENT, KlEstimator, kl_estimate
+from automap.executor.algorithms.off_policy import OffPolicyCorrection
 from automap.executor.batch import Batch
 from automap.executor.engines.training_engine import Loss, LossTerms
 from automap.executor.settings import AlgorithmSettings
@@ -32,8 +33,9 @@ class Clip:
 class PolicyLoss:
     """PPO's clipped loss, or REINFORCE; plus the KL to a reference, less an entropy bonus.
 
-    Reads the columns advantages, and old_log_probs and reference_log_probs if it says so. Rows that
-    the column `pretrain` marks (executor/algorithms/ppo_ptx.py) add their negative log-likelihood.
+    Reads the columns advantages, and old_log_probs and reference_log_probs if it says so, and
+    behaviour_log_probs for a correction. Rows that the column `pretrain` marks
+    (executor/algorithms/ppo_ptx.py) add their negative log-likelihood.
     """
 
     aggregate: Aggregate
@@ -47,6 +49,8 @@ class PolicyLoss:
     entropy_coefficient: float = 0.0
     pretrain_coefficient: float | None = None
     """What the weights of pre-train rows already hold; None: there are no such rows."""
+    correction: OffPolicyCorrection | None = None
+    """Weighs the clipped loss; KL and entropy are not weighed."""
 
     @property
     def needs_entropy(self) -> bool:
@@ -93,6 +97,11 @@ class PolicyLoss:
             if self.reads_old_log_probs:
                 old = _column(batch, "old_log_probs", prediction)[chosen]
             loss, metrics = _clipped(log_probs, old, advantages, self.clip)
+            if self.correction is not None:
+                behaviour = _column(batch, "behaviour_log_probs", prediction)[chosen]
+                weights, of_weights = self.correction.weights(old, behaviour)
+                loss = weights * loss
+                metrics |= {"actor/pg_loss": loss, **of_weights}
         if self.kl_estimator is not None:
             reference = _column(batch, "reference_log_probs", prediction)[chosen]
             divergence = kl_estimate(log_probs, reference, self.kl_estimator)
@@ -205,6 +214,12 @@ def _policy_loss(
     kind: str, settings: AlgorithmSettings, columns: set[str], aggregate: Aggregate
 ) -> PolicyLoss:
     clip = Clip(settings.clip_low, settings.clip_high, settings.dual_clip)
+    correction = OffPolicyCorrection.of(settings)
+    if correction is not None and kind != "ppo_clip":
+        raise ValueError(
+            f"loss={kind!r} has no ratio to correct, but off_policy_correction is "
+            f"{settings.off_policy_correction}; leave it out"
+        )
     return PolicyLoss(
         aggregate=aggregate,
         clip=clip if kind == "ppo_clip" else None,
@@ -213,6 +228,7 @@ def _policy_loss(
         kl_coefficient=settings.kl_coefficient,
         entropy_coefficient=settings.entropy_coefficient,
         pretrain_coefficient=settings.pretrain_coefficient if "pretrain" in columns else None,
+        correction=correction,
     )
 
 

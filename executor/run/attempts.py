@@ -144,6 +144,7 @@ class Run:
                 pretrain=data.pretrain,
                 first=done + 1,
                 after_iteration=lambda each: self._after(controller, data, each),
+                ends_alone=self._is_saved,
             )
             self._calls.iteration = 0
             self._commit(controller)
@@ -177,10 +178,13 @@ class Run:
             seconds=round(iteration.seconds, 6),
         )
         self._commit(controller)
-        every = self._settings.checkpoint.every_iterations
-        if every is not None and (number % every == 0 or number == self.total):
+        if self._is_saved(number):
             self._save(controller, data, number)
         self._calls.iteration = number + 1
+
+    def _is_saved(self, number: int) -> bool:
+        every = self._settings.checkpoint.every_iterations
+        return every is not None and (number % every == 0 or number == self.total)
 
     def _save(self, controller: Controller, data: RunData, number: int) -> None:
         """Begin a checkpoint; it is written while the next iteration runs."""

@@ -47,7 +47,7 @@ class CallEvents:
         self._ids = {call.id for call in plan.calls}
         self._ids |= {f"{sync.role}.sync" for sync in plan.transitions}
         self._steps = workload.epochs * workload.updates_per_epoch
-        self._pending: dict[str, list[FinishedCall]] = {}
+        self._pending: dict[tuple[int, str], list[FinishedCall]] = {}
         self.iteration = 0
         """The one that runs; 0: none does."""
 
@@ -55,15 +55,16 @@ class CallEvents:
         name = call.name.id
         if self.iteration == 0 or name not in self._ids:
             return
-        parts = self._pending.setdefault(name, [])
+        key = (call.iteration or self.iteration, name)
+        parts = self._pending.setdefault(key, [])
         parts.append(call)
         if call.name.method == "train_step" and len(parts) < self._steps:
             return
-        del self._pending[name]
+        del self._pending[key]
         self._events.send(
             "call",
             call=name,
-            iteration=self.iteration,
+            iteration=key[0],
             seconds=round(sum(part.seconds for part in parts), 6),
             bytes=sum(map(_moved_bytes, parts)),
             **_slowest(parts),

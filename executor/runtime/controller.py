@@ -1,9 +1,10 @@
 """Runs a plan: the program that calls its processes, iteration by iteration."""
 
-import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -21,10 +22,16 @@ from automap.executor.runtime.handles import (
     generations_in_a_row,
 )
 from automap.executor.runtime.ops import RunningOps
-from automap.executor.runtime.planned import device_numbers, planned_calls, sync_id
+from automap.executor.runtime.planned import (
+    device_numbers,
+    iterations_ahead,
+    planned_calls,
+    sync_id,
+)
 from automap.executor.runtime.processes import Processes
 from automap.executor.runtime.runnable import check_plan, program_of
-from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.scheduler import Future, Scheduler
+from automap.executor.runtime.versions import Versions
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.workers.model_setup import model_setups
@@ -35,8 +42,6 @@ from automap.planner.dataflow import Program
 from automap.planner.job import resolve
 from automap.planner.plan import Parallelism
 
-logger = logging.getLogger(__name__)
-
 
 class RowSource(Protocol):
     """Endless rows: prompts (`executor.data.PromptData`), or pre-train text (column `tokens`)."""
@@ -44,6 +49,16 @@ class RowSource(Protocol):
     def next_batch(self, num_rows: int, /) -> Batch:
         """The next rows."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An iteration whose calls were made."""
+
+    number: int
+    started: float
+    ops: RunningOps
+    summary: Future[dict[str, float]] | None
 
 
 class Controller:
@@ -85,10 +100,10 @@ class Controller:
         Raises:
             RunError: the plan or the settings cannot be run.
         """
-        check_plan(plan, settings)
         self.plan = plan
         self.settings = settings
         self.program = program or program_of(plan, settings)
+        check_plan(plan, settings, self.program)
         self.job = resolve(plan.spec, program=self.program, with_profiles=False)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
@@ -98,7 +113,8 @@ class Controller:
         )
         self._cancel = cancel or threading.Event()
         self._block_bytes = block_bytes
-        self.scheduler = Scheduler(self._check, on_call)
+        self._on_call = on_call
+        self.scheduler = Scheduler(self._check, self._ended)
         self._processes = Processes(
             plan,
             settings,
@@ -112,11 +128,15 @@ class Controller:
             on_wait=on_wait,
             block_bytes=block_bytes,
         )
-        if plan.staleness or not plan.iteration_barrier:
-            logger.warning(
-                "the plan lets iterations overlap; they run one after another, so an iteration "
-                "takes longer than planned"
-            )
+        self._planned = planned_calls(plan)
+        self._calls = {call.id: call for call in self.placement.calls}
+        self.ahead = iterations_ahead(self._planned)
+        """How many iterations the plan begins before one ends."""
+        shadows = {self.setups[home].role: shadow for home, shadow in self._processes.syncs}
+        self._versions = Versions(plan.staleness, shadows)
+        self._begun: deque[_Begun] = deque()
+        self._expected = 0
+        self._last_end = 0.0
 
     # Start and end
 
@@ -164,16 +184,19 @@ class Controller:
         Raises:
             CallError: a worker could not.
         """
+        saves = []
         for group in self._trained().values():
-            group.call("save_state", (checkpoint,))
-        self.scheduler.wait()
+            saves.append(group.call("save_state", (checkpoint,)))
+        self.scheduler.wait(*saves)
         return {setup.role: setup.copy.layout for setup in self.setups.values() if setup.trains}
 
     def finish_save(self) -> None:
-        """Wait until what `save_state` began is on the disk; CallError if it cannot be written."""
-        for group in self._trained().values():
-            group.call("finish_save")
-        self.scheduler.wait()
+        """Wait until what `save_state` began is on the disk; CallError if it cannot be written.
+
+        Iterations that were begun go on, in the plan's order.
+        """
+        groups = self._trained().values()
+        self.scheduler.wait(*(each.call("finish_save", goes_first=True) for each in groups))
 
     def load_state(self, checkpoint: Path) -> None:
         """Take back what `save_state` wrote; CallError if the folder does not hold it."""
@@ -193,11 +216,20 @@ class Controller:
     def iterate(
         self, number: int, prompts: RowSource, *, pretrain: RowSource | None = None
     ) -> FinishedIteration:
-        """Run the program once.
+        """Run the program once, with no other iteration beside it; see `begin`."""
+        self.begin(number, prompts, pretrain=pretrain, last=number)
+        return self.finish()
+
+    def begin(
+        self, number: int, prompts: RowSource, *, last: int, pretrain: RowSource | None = None
+    ) -> None:
+        """Make the calls of an iteration, which run as the plan orders them.
 
         Args:
             number: The iteration, from 1; the order of rows and the sampling depend on it.
             prompts: Where its prompts come from.
+            last: The last iteration that will begin before all that were begun have ended: up to
+                it, the plan's order holds between iterations.
             pretrain: Where pre-train rows come from, if the workload has that loss.
 
         Raises:
@@ -205,46 +237,66 @@ class Controller:
         """
         assert self._processes.numerics is not None, "start was called"
         started = self.scheduler.seconds()
-        planned = planned_calls(self.plan)
-        calls = {call.id: call for call in self.placement.calls}
+        if not self._begun:
+            self._versions.begin(number - 1)
+            self._expected = number - 1
+        for each in range(self._expected + 1, min(number + self.ahead, last) + 1):
+            self.scheduler.expect(self._planned, each)
+            self._expected = each
+        self.scheduler.enter(number)
         iteration = Iteration(
             number=number,
             scheduler=self.scheduler,
             groups=self.groups,
             functions=self.functions,
             numerics=self._processes.numerics,
-            calls=calls,
+            calls=self._calls,
             homes={copy.role: copy.id for copy in self.placement.copies if copy.kind == "home"},
             workload=self.plan.spec.workload,
             settings=self._algorithm,
             seed=self.settings.seed,
-            keeps_device=generations_in_a_row(planned, calls),
+            versions=self._versions,
+            keeps_device=generations_in_a_row(self._planned, self._calls),
         )
         draw = self._prompt_draw(prompts)
         ops = RunningOps(
             iteration,
-            multiplier=self.multiplier,
+            multiplier=self._begun[-1].ops.next_multiplier if self._begun else self.multiplier,
             fresh_prompts=draw,
             pretrain_rows=None
             if pretrain is None
             else lambda count: self._sequences(pretrain.next_batch(count)),
         )
-        self.scheduler.expect(planned)
         for home, shadow in self._processes.syncs:
             self._sync(home, shadow)
         self.program.run(RunningModels(iteration), draw(), ops)  # type: ignore[arg-type]
-        self.scheduler.expect(())
-        summary = iteration.summary()
-        self.scheduler.wait()
-        self.multiplier = ops.multiplier
+        self.scheduler.expect((), number)
+        self._begun.append(_Begun(number, started, ops, iteration.summary()))
+
+    def finish(self) -> FinishedIteration:
+        """Wait for the end of the first iteration that was begun and has not been finished.
+
+        Raises:
+            CallError, RunCancelledError, RunError: what ended the run.
+        """
+        begun = self._begun[0]
+        self.scheduler.leave(begun.number)
+        self.multiplier = begun.ops.multiplier
+        metrics = {} if begun.summary is None else begun.summary.result()
+        started, self._last_end = max(begun.started, self._last_end), self.scheduler.seconds()
+        self._begun.popleft()
         return FinishedIteration(
-            number=number,
+            number=begun.number,
             started=started,
-            ended=self.scheduler.seconds(),
-            calls=tuple(self.scheduler.take_records()),
+            ended=self._last_end,
+            calls=tuple(self.scheduler.take_records(begun.number)),
             multiplier=self.multiplier,
-            rollout_metrics={} if summary is None else summary.result(),
+            rollout_metrics=metrics,
         )
+
+    def _ended(self, call: FinishedCall) -> None:
+        self._versions.ended(call)
+        self._on_call(call)
 
     def records(self, iteration: FinishedIteration) -> list[CallRecord]:
         """An iteration's calls as reports want them."""
@@ -293,22 +345,30 @@ def run_iterations(
     pretrain: RowSource | None = None,
     first: int = 1,
     after_iteration: Callable[[FinishedIteration], None] = lambda record: None,
+    ends_alone: Callable[[int], bool] = lambda number: False,
 ) -> list[FinishedIteration]:
-    """All iterations that are left, from `first` on.
+    """All iterations that are left, from `first` on, as many at a time as the plan overlaps.
 
     Args:
         controller: Started; its caller closes it.
         prompts: Where prompts come from; already past those of earlier iterations.
         pretrain: Pre-train rows, if the workload has that loss.
         first: The number of the first iteration; above 1 for a run that is resumed.
-        after_iteration: Reports, and saves; nothing runs meanwhile.
+        after_iteration: Reports, and saves; iterations that were begun go on meanwhile.
+        ends_alone: After which iterations nothing of a later one may have begun: for checkpoints,
+            so that what is resumed is all there is.
 
     Raises:
         CallError, RunCancelledError, RunError: what ended the run.
     """
     total = controller.settings.iterations or controller.plan.spec.workload.iterations
-    records = []
+    records: list[FinishedIteration] = []
+    begun = first - 1
     for number in range(first, total + 1):
-        records.append(controller.iterate(number, prompts, pretrain=pretrain))
+        last = next((each for each in range(number, total) if ends_alone(each)), total)
+        while begun < min(number + controller.ahead, last):
+            begun += 1
+            controller.begin(begun, prompts, pretrain=pretrain, last=last)
+        records.append(controller.finish())
         after_iteration(records[-1])
     return records

@@ -65,6 +65,8 @@ class FinishedCall:
     """Rows of the result; None if it is none."""
     value: object
     """The result, if it is no rows: metrics of a training step, for example."""
+    iteration: int = 0
+    """Iteration of the program which made it."""
 
     @property
     def seconds(self) -> float:
@@ -83,6 +85,7 @@ class FinishedIteration:
     number: int
     """From 1."""
     started: float
+    """When its program began, or the iteration before ended if that was later."""
     ended: float
     calls: tuple[FinishedCall, ...]
     """In the order in which they ended; weight syncs and numeric steps included."""

@@ -237,8 +237,9 @@ class WorkerGroup:
         *,
         call_id: str | None = None,
         timeout_seconds: float | None = None,
+        goes_first: bool = False,
     ) -> Future[Any]:
-        """Call a method under the plan's name for it."""
+        """Call a method under the plan's name for it, or before all that waits to be called."""
         launch = self._launch(method, args, kwargs or {})
         return self._scheduler.submit(
             Task(
@@ -250,6 +251,7 @@ class WorkerGroup:
                 stacks=self.processes.stacks,
                 processes=self.processes,
                 timeout_seconds=timeout_seconds or self._timeout_seconds,
+                goes_first=goes_first,
             )
         )
 

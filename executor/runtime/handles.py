@@ -17,6 +17,7 @@ from automap.executor.data import epoch_order
 from automap.executor.layout import GenerationLayout
 from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler
+from automap.executor.runtime.versions import Versions
 from automap.executor.settings import AlgorithmSettings
 from automap.executor.workers import numeric_steps
 from automap.executor.workers.protocols import Layout, row_ranges
@@ -63,6 +64,7 @@ class Iteration:
     settings: AlgorithmSettings
     """Resolved: every default filled in."""
     seed: int
+    versions: Versions
     keeps_device: frozenset[str] = frozenset()
     """See `generations_in_a_row`."""
     used_ids: Counter[str] = field(default_factory=Counter)
@@ -107,6 +109,7 @@ class Iteration:
         return self.compute(
             numeric_steps.rollout_summary,
             self.trained.rows,
+            iteration=self.number,
             max_prompt_length=self.workload.prompt_length.max_tokens,
             max_response_length=self.workload.response_length.max_tokens,
             **columns,
@@ -155,7 +158,8 @@ class RunningHandle:
             iteration=iteration.number,
             keep_device=call_id in iteration.keeps_device,
         )
-        return Sequences(rows)
+        marked = partial(iteration.versions.marked, iteration=iteration.number, call_id=call_id)
+        return Sequences(rows.map(marked))
 
     def log_probs(self, rollout: Sequences) -> Values:
         """See `Handle`; of a LoRA actor's base for a reference that has no model of its own."""
@@ -178,12 +182,17 @@ class RunningHandle:
         iteration = self._iteration
         if self._role == "actor":
             iteration.trained = rollout
-        columns = {name: each for name, each in inputs.items() if isinstance(each, Values)}
-        merged = iteration.scheduler.derive(
-            lambda rows, *others: _merged(rows, dict(zip(columns, others, strict=True))),
-            rollout.rows,
-            *(each.rows for each in columns.values()),
-        )
+        columns = {name: each.rows for name, each in inputs.items() if isinstance(each, Values)}
+        if loss == "ppo_clip" and iteration.settings.off_policy_correction is not None:
+            columns["behaviour_log_probs"] = rollout.rows.map(
+                lambda each: each.only(log_probs="response_log_probs")
+            )
+
+        def merge(rows: Rows, *others: Rows) -> Rows:
+            iteration.versions.check(rows, iteration=iteration.number)
+            return _merged(rows, dict(zip(columns, others, strict=True)))
+
+        merged = iteration.scheduler.derive(merge, rollout.rows, *columns.values())
         rows_per_unit = 1
         pretrain = inputs.get("pretrain")
         if isinstance(pretrain, Sequences):

@@ -22,7 +22,7 @@ class RunningOps:
         self,
         iteration: Iteration,
         *,
-        multiplier: float,
+        multiplier: float | Future[float],
         fresh_prompts: Callable[[], Sequences],
         pretrain_rows: Callable[[int], Sequences] | None = None,
     ) -> None:
@@ -48,7 +48,13 @@ class RunningOps:
     @property
     def multiplier(self) -> float:
         """Safe-RLHF's, after this iteration if it updates it; waits for that."""
-        return self._next_multiplier.result() if self._next_multiplier else self._multiplier
+        following = self.next_multiplier
+        return following.result() if isinstance(following, Future) else following
+
+    @property
+    def next_multiplier(self) -> float | Future[float]:
+        """What the next iteration begins with; see `multiplier`."""
+        return self._next_multiplier or self._multiplier
 
     def rollout_log_probs(self, rollout: Sequences) -> Values:
         """See `Ops`."""

@@ -1,5 +1,7 @@
 """What the controller expects from a plan: calls in their order, and the devices that they take."""
 
+from collections.abc import Sequence
+
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
 from automap.executor.runtime.scheduler import PlannedCall
 from automap.planner import Plan
@@ -13,18 +15,34 @@ def planned_calls(plan: Plan) -> list[PlannedCall]:
     planned: list[tuple[tuple[int, float], PlannedCall]] = [
         (
             (call.stage, call.start_seconds),
-            PlannedCall(call.id, devices[call.copy_id] if call.copy_id else nothing),
+            PlannedCall(
+                call.id,
+                devices[call.copy_id] if call.copy_id else nothing,
+                call.stage,
+                call.start_seconds,
+            ),
         )
         for call in plan.calls
     ]
     planned += [
         (
             (sync.stage, sync.start_seconds),
-            PlannedCall(sync_id(sync.role), devices[sync.source_copy] | devices[sync.target_copy]),
+            PlannedCall(
+                sync_id(sync.role),
+                devices[sync.source_copy] | devices[sync.target_copy],
+                sync.stage,
+                sync.start_seconds,
+            ),
         )
         for sync in plan.transitions
     ]
     return [call for _, call in sorted(planned, key=lambda each: each[0])]
+
+
+def iterations_ahead(planned: Sequence[PlannedCall]) -> int:
+    """How many iterations begin before one of them ends: the last call's stage less the first's."""
+    stages = [call.stage for call in planned]
+    return max(stages, default=0) - min(stages, default=0)
 
 
 def device_numbers(plan: Plan) -> dict[Device, int]:

@@ -20,20 +20,23 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
         RunError: the plan or the settings cannot be run.
     """
     program = program_of(plan, settings)
-    check_plan(plan, settings)
+    check_plan(plan, settings, program)
     return model_setups(
         resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
     )
 
 
-def check_plan(plan: Plan, settings: RunSettings) -> None:
-    """Refuse what can be planned, but not run, and functions that nobody says or asks for.
+def check_plan(plan: Plan, settings: RunSettings, program: Program) -> None:
+    """Refuse what can be planned, but not run.
+
+    Also functions that nobody says or asks for, and old rollouts that no loss makes up for.
 
     Raises:
         RunError: names the field.
     """
     _check_functions(plan, settings)
     _check_target(plan)
+    _check_correction(plan, settings, program)
 
 
 def program_of(plan: Plan, settings: RunSettings) -> Program:
@@ -70,6 +73,17 @@ def _check_target(plan: Plan) -> None:
             f"the plan is one that can be priced, but not run: {'; '.join(lacks)}; plan with "
             "search.target: automap"
         )
+
+
+def _check_correction(plan: Plan, settings: RunSettings, program: Program) -> None:
+    """Refuse staleness without a correction, and corrections of what needs none."""
+    wrong = settings.algorithm.wrong_correction(
+        staleness=plan.staleness,
+        old_log_probs=plan.spec.workload.old_log_probs,
+        has_importance_ratio=program.has_importance_ratio,
+    )
+    if wrong is not None:
+        raise RunError(f"{wrong.field}: {wrong.message}; {wrong.remedy}")
 
 
 def _other_stages(job: Job, plan: Plan) -> Iterator[str]:

@@ -85,7 +85,11 @@ class Task:
     """Who makes the call, if they make the calls that they are sent in that order."""
     timeout_seconds: float = inf
     is_recorded: bool = True
-    order: tuple[int, int] = (0, 0)
+    goes_first: bool = False
+    """Before all that waits for its devices, planned or not."""
+    iteration: int = 0
+    """Iteration of the program which made it."""
+    order: tuple["Place", int] = ((0, 0.0, 0), 0)
     submitted: float = 0.0
     started: float = 0.0
     """Infinite while it waits in its processes behind another."""
@@ -100,10 +104,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A call that the plan expects in this iteration, in its place among `order`ed others."""
+    """A call that the plan expects in every iteration."""
 
     id: str
     devices: frozenset[Device]
+    stage: int = 0
+    """How many periods after its iteration's first calls it is made."""
+    start_seconds: float = 0.0
+    """From the start of that period."""
+
+
+Place = tuple[int, float, int]
+"""Period, seconds since its start, and the place among the iteration's calls."""
 
 
 class Scheduler:
@@ -124,11 +136,14 @@ class Scheduler:
         self._mailbox: Mailbox[Task] = Mailbox()
         self._pending: list[Task] = []
         self._running: list[Task] = []
-        self._planned: dict[str, tuple[int, frozenset[Device]]] = {}
-        self._place: dict[str, int] = {}
-        self._latest_place = 0
+        self._planned: dict[tuple[int, str], tuple[Place, frozenset[Device]]] = {}
+        """What no program has made yet, by iteration and call."""
+        self._place: dict[tuple[int, str], Place] = {}
+        self._latest_place: Place = (0, 0.0, 0)
+        self._iteration = 0
         self._count = 0
-        self._program_waits = False
+        self._awaited: Callable[[], bool] | None = None
+        """Whether what the program waits for has come; None: it does not wait."""
         self._blames: list[tuple[Task, Blame]] = []
         self._first_blame = 0.0
         self._error: BaseException | None = None
@@ -152,9 +167,13 @@ class Scheduler:
             if not self._count:
                 self._thread.start()
             self._count += 1
-            place = self._place.get(task.name.id, self._latest_place)
+            task.iteration = self._iteration
+            key = (task.iteration, task.name.id)
+            place = self._place.get(key, self._latest_place)
+            if task.goes_first:
+                place = (-1, 0.0, 0)
             self._latest_place = max(self._latest_place, place)
-            self._planned.pop(task.name.id, None)
+            self._planned.pop(key, None)
             task.order, task.submitted = (place, self._count), self.seconds()
             self._pending.append(task)
             self._pending.sort(key=lambda each: each.order)
@@ -174,42 +193,69 @@ class Scheduler:
             )
         )
 
-    def expect(self, calls: Sequence[PlannedCall]) -> None:
-        """The order of the coming iteration's calls on shared devices.
+    def expect(self, calls: Sequence[PlannedCall], iteration: int = 0) -> None:
+        """The order of an iteration's calls on shared devices, among those of other iterations.
 
         Calls of other names keep the order in which they are made. A planned call that the program
-        has not made yet holds up later ones on its devices until `expect` is called anew, or the
-        program waits for a result that would otherwise never come.
+        has not made yet holds up later ones on its devices until `expect` is called anew for its
+        iteration, or the program waits for a result that would otherwise never come.
         """
         with self._lock:
-            first = 1 + max((task.order[0] for task in self._pending), default=0)
-            self._place = {call.id: first + place for place, call in enumerate(calls)}
-            self._planned = {call.id: (self._place[call.id], call.devices) for call in calls}
-            self._latest_place = first
+            for key in [key for key in self._planned if key[0] == iteration]:
+                del self._planned[key]
+            for number, call in enumerate(calls):
+                place = (iteration + call.stage, call.start_seconds, number)
+                self._place[iteration, call.id] = place
+                self._planned[iteration, call.id] = (place, call.devices)
             self._pump()
+
+    def enter(self, iteration: int) -> None:
+        """The program of this iteration makes the calls that follow."""
+        with self._lock:
+            self._iteration = iteration
+            self._latest_place = max(self._latest_place, (iteration, 0.0, 0))
+
+    def leave(self, iteration: int) -> None:
+        """Wait until every call of this iteration and of earlier ones has ended."""
+        self._wait(lambda: not self._blames and not self._has_calls_of(iteration))
+        with self._lock:
+            self._place = {key: at for key, at in self._place.items() if key[0] > iteration}
+
+    def _has_calls_of(self, iteration: int) -> bool:
+        return any(each.iteration <= iteration for each in (*self._pending, *self._running))
 
     def wait(self, *futures: Future[Any]) -> None:
         """Until all of them are done, or all calls if none is named."""
+        self._wait(lambda: self._finished(futures))
+
+    def _wait(self, finished: Callable[[], bool]) -> None:
         with self._lock:
-            self._program_waits = True
+            self._awaited = finished
             self._pump()
         try:
             while True:
                 with self._lock:
-                    if self._finished(futures):
+                    self._raise_error()
+                    if finished():
                         return
                     self._watch()
                 task = self._mailbox.take(_POLL_SECONDS)
                 if task is not None:
                     self._look_at(task)
         finally:
-            self._program_waits = False
+            self._awaited = None
             self._mailbox.leave()
 
-    def take_records(self) -> list[FinishedCall]:
-        """The calls that ended since the last time, in the order in which they did."""
+    def take_records(self, iteration: int | None = None) -> list[FinishedCall]:
+        """The calls that ended since the last time, in the order in which they did.
+
+        With an iteration: its calls and those of earlier ones; later ones are kept.
+        """
         with self._lock:
             records, self._records = self._records, []
+            if iteration is not None:
+                self._records = [each for each in records if each.iteration > iteration]
+                records = [each for each in records if each.iteration <= iteration]
             return records
 
     def close(self, reason: BaseException | None = None) -> None:
@@ -228,7 +274,11 @@ class Scheduler:
         """Start everything whose turn has come."""
         while not self._blames and not self._error and self._start_some(in_plan_order=True):
             pass
-        if self._program_waits and not self._running and not self._blames and not self._error:
+        if self._running or self._blames or self._error:
+            return
+        # Out of order only for a program that would wait forever, not for one that is about to
+        # make the calls that the others are held up by.
+        if self._awaited is not None and not self._awaited():
             self._start_some(in_plan_order=False)
 
     def _start_some(self, *, in_plan_order: bool) -> bool:
@@ -346,12 +396,12 @@ class Scheduler:
             ),
             num_rows=value.num_rows if isinstance(value, Rows) else None,
             value=None if isinstance(value, Rows) else value,
+            iteration=task.iteration,
         )
 
     # What ends a run
 
     def _finished(self, futures: Sequence[Future[Any]]) -> bool:
-        self._raise_error()
         if futures:
             return all(future.done() for future in futures)
         return not self._pending and not self._running and not self._blames

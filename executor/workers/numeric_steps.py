@@ -138,11 +138,17 @@ _SUMMARISED = {
 
 
 def rollout_summary(
-    rollout: Batch, *, max_prompt_length: int, max_response_length: int, **columns: Batch
+    rollout: Batch,
+    *,
+    iteration: int,
+    max_prompt_length: int,
+    max_response_length: int,
+    **columns: Batch,
 ) -> dict[str, float]:
     """See `metrics.rollout_metrics`; also how far log-probabilities of the two engines differ.
 
-    `columns` are named by role and method, or by what operation made them.
+    And how many iterations older the weights were that generated than those that training starts
+    from. `columns` are named by role and method, or by what operation made them.
 
     In fp32 the two engines differ by some 1e-6. A few tokens of a trained model can differ by 1e-5
     and more: there, half an ulp of every weight moves the log-probability as far in exact
@@ -162,6 +168,9 @@ def rollout_summary(
         role, _, method = name.partition(".")
         if method == "score" and name not in _SUMMARISED:
             metrics[f"{role}/score/mean"] = float(_tensor(each).double().mean())
+    behind = iteration - 1 - rollout.tensor("weights_version").double()
+    metrics["rollout/staleness_max"] = float(behind.max())
+    metrics["rollout/staleness_mean"] = float(behind.mean())
     recomputed = columns.get("actor.log_probs")
     if recomputed is not None and len(_ragged(recomputed).values):
         generated, computed = (

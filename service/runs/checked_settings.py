@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from automap.executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
 from automap.planner import Plan
+from automap.planner.dataflow import PROGRAMS
 from automap.planner.job import refusal, resolve
 from automap.planner.plan import refusals
 from automap.planner.spec import JobSpec
@@ -30,6 +31,7 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
         *_path_errors(settings),
         *_data_errors(settings),
         *_schedule_errors(settings),
+        *_correction_errors(settings, spec),
     ]
 
 
@@ -114,6 +116,18 @@ def resuming(settings: RunSettings) -> RunSettings:
     """The settings for another attempt of a run: what its folder holds is its own."""
     checkpoint = settings.checkpoint.model_copy(update={"resume": True})
     return settings.model_copy(update={"checkpoint": checkpoint})
+
+
+def _correction_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
+    """Whether the losses make up for old rollouts; what a loss of one's own has is not known."""
+    program = PROGRAMS.get(spec.algorithm or "")
+    wrong = settings.algorithm.wrong_correction(
+        staleness=spec.search.staleness,
+        old_log_probs=spec.workload.old_log_probs,
+        has_importance_ratio=program is None or program.has_importance_ratio,
+    )
+    if wrong is not None:
+        yield FieldError(**wrong._asdict())
 
 
 def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:

@@ -69,6 +69,8 @@ def small_plan(
     shadow: Place | None = None,
     order: Sequence[str] = (),
     program: Program | None = None,
+    staleness: int = 0,
+    barrier: bool = True,
     **workload: Any,
 ) -> Plan:
     """Every role where it is said; `shadow` generates in the actor's stead.
@@ -76,6 +78,8 @@ def small_plan(
     `order` moves these calls to the front, as far as they may.
     """
     spec = small_spec(algorithm, roles, **workload)
+    overlap = {"staleness": staleness, "iteration_barrier": barrier}
+    spec = spec.model_copy(update={"search": spec.search.model_copy(update=overlap)})
     copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
     if shadow is not None:
         copies["actor.shadow"] = _copy("actor", shadow, shadow=True)

@@ -197,6 +197,9 @@ class ReferenceTrainer:
                 loss = -advantages * log_probs
             else:
                 loss = clipped_loss(log_probs, old, advantages, numbers)
+                if numbers.weight_cap is not None:
+                    weight = (old - rollout.ragged("response_log_probs").rows()[row]).exp()
+                    loss = loss * torch.where(weight > numbers.weight_cap, 0, weight)
             if numbers.kl == "loss" and reference is not None:
                 other = torch.tensor(reference[row], dtype=log_probs.dtype)
                 loss = loss + numbers.kl_coefficient * kl(log_probs, other, numbers.kl_estimator)

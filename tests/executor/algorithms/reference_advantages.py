@@ -25,6 +25,8 @@ class Numbers:
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float | None = None
+    weight_cap: float | None = None
+    """Tokens whose π_p/μ is larger are left out; None: no such weights."""
     clip_value: float = 0.2
     entropy_coefficient: float = 0.0
     mean_over: Literal["tokens", "sequences"] = "tokens"

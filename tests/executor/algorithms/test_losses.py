@@ -3,11 +3,14 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from automap.executor.algorithms.defaults import resolve_settings
 from automap.executor.algorithms.losses import Clip, PolicyLoss, ValueLoss, build_loss
+from automap.executor.algorithms.off_policy import OffPolicyCorrection
 from automap.executor.algorithms.ppo_ptx import join_pretrain, pretrain_row_weight
 from automap.executor.batch import Batch, Ragged
 from automap.executor.engines.training_engine import Loss
@@ -110,6 +113,94 @@ class TestClipping:
         assert torch.isfinite(gradient).all()
 
 
+def corrected(
+    log_probs: np.ndarray,
+    old: np.ndarray,
+    behaviour: np.ndarray,
+    advantages: np.ndarray,
+    *,
+    cap: float,
+    masks: bool,
+) -> np.ndarray:
+    """−w·min(r·A, clip(r)·A), r = π/π_p, w = π_p/μ; above the cap w is 0, or the cap."""
+    ratio, weight = np.exp(log_probs - old), np.exp(old - behaviour)
+    weight = np.where(weight <= cap, weight, 0.0 if masks else cap)
+    return -weight * np.minimum(ratio * advantages, np.clip(ratio, 0.8, 1.2) * advantages)
+
+
+class TestOffPolicyCorrection:
+    CORRECTIONS = ("decoupled_ppo", "truncated_importance_sampling")
+
+    def loss(self, name: str | None, cap: float | None) -> Loss:
+        settings = AlgorithmSettings(off_policy_correction=name, importance_weight_cap=cap)  # type: ignore[arg-type]
+        resolved = resolve_settings(settings, algorithm="ppo", kl="none")
+        return build_loss("ppo_clip", resolved, {"advantages": 0, "old_log_probs": 0})
+
+    @pytest.mark.parametrize("cap", [None, 1.5, 3.0])
+    @pytest.mark.parametrize("name", CORRECTIONS)
+    def test_value_and_gradient_are_those_of_the_formula(
+        self, name: str, cap: float | None
+    ) -> None:
+        prediction, old, behaviour, advantages = (
+            each.numpy()
+            for each in torch.randn(
+                (4, 400), generator=torch.Generator().manual_seed(3), dtype=torch.float64
+            )
+        )
+        old = prediction + 0.3 * old
+        batch = batch_of(
+            advantages=column(advantages.tolist()),
+            old_log_probs=column(old.tolist()),
+            behaviour_log_probs=column(behaviour.tolist()),
+        )
+        most = cap or {"decoupled_ppo": 5.0, "truncated_importance_sampling": 2.0}[name]
+
+        def by_formula(log_probs: np.ndarray) -> np.ndarray:
+            return corrected(
+                log_probs, old, behaviour, advantages, cap=most, masks=name == "decoupled_ppo"
+            )
+
+        leaf = torch.from_numpy(prediction)
+        value, gradient = value_and_gradient(self.loss(name, cap), leaf, batch)
+        assert value == pytest.approx(by_formula(prediction).mean(), abs=1e-12)
+        # Each token's loss depends on its own log-probability alone.
+        step = 1e-6
+        slope = (by_formula(prediction + step) - by_formula(prediction - step)) / (2 * step)
+        np.testing.assert_allclose(gradient.numpy() * len(slope), slope, atol=1e-7)
+        weights = np.exp(old - behaviour)
+        metrics = self.loss(name, cap).terms(leaf, None, batch).metric_sums
+        assert 0 < float(metrics["actor/importance_capfrac"]) == (weights > most).sum()
+        assert float(metrics["actor/behaviour_kl"]) == pytest.approx((behaviour - old).sum())
+        assert float(metrics["actor/pg_loss"]) == pytest.approx(by_formula(prediction).sum())
+
+    @pytest.mark.parametrize("name", CORRECTIONS)
+    def test_what_the_same_policy_generated_is_not_weighed(self, name: str) -> None:
+        prediction, _, batch = random_batch()
+        batch = batch_for(self.loss(name, None), batch)
+        batch = batch.with_columns(behaviour_log_probs=batch.ragged("old_log_probs"))
+        plain = value_and_gradient(self.loss(None, None), prediction, batch)
+        weighed = value_and_gradient(self.loss(name, None), prediction, batch)
+        assert weighed[0] == plain[0]
+        assert torch.equal(weighed[1], plain[1])
+
+    @pytest.mark.parametrize("name", CORRECTIONS)
+    def test_huge_weights_and_losses_without_a_ratio(self, name: str) -> None:
+        batch = batch_of(
+            advantages=column([1.0]),
+            old_log_probs=column([0.0]),
+            behaviour_log_probs=column([-900.0]),
+        )
+        value, gradient = value_and_gradient(self.loss(name, None), tensor(0.0), batch)
+        expected = 0.0 if name == "decoupled_ppo" else -2.0
+        assert (value, float(gradient)) == (expected, expected)
+        settings = AlgorithmSettings(off_policy_correction=name)  # type: ignore[arg-type]
+        resolved = resolve_settings(settings, algorithm="remax", kl="none")
+        with pytest.raises(ValueError, match="'policy_gradient' has no ratio to correct"):
+            build_loss("policy_gradient", resolved, {"advantages": 0})
+        with pytest.raises(ValueError, match="importance_weight_cap must be set"):
+            OffPolicyCorrection.of(settings)
+
+
 class TestAggregation:
     def test_over_tokens_and_over_sequences(self) -> None:
         batch = batch_of(advantages=column([1.0, 1.0, 1.0], [5.0]))
@@ -172,6 +263,15 @@ LOSSES = {
         entropy_coefficient=0.05,
     ),
     "clipped by sequence": PolicyLoss("sequence_mean", CLIP, kl_estimator="k2", kl_coefficient=1.0),
+    "decoupled": PolicyLoss(
+        "token_mean", CLIP, correction=OffPolicyCorrection(1.5, leaves_out=True)
+    ),
+    "truncated by sequence": PolicyLoss(
+        "sequence_mean",
+        CLIP,
+        pretrain_coefficient=0.7,
+        correction=OffPolicyCorrection(1.5, leaves_out=False),
+    ),
     "policy gradient": PolicyLoss("token_mean", None),
     "with pre-train rows": PolicyLoss("token_mean", CLIP, pretrain_coefficient=0.7),
     "value": ValueLoss("token_mean", 0.2),
@@ -179,13 +279,24 @@ LOSSES = {
 }
 
 
+COLUMNS = (
+    "advantages",
+    "old_log_probs",
+    "reference_log_probs",
+    "values",
+    "returns",
+    "behaviour_log_probs",
+)
+
+
 def random_batch() -> tuple[Tensor, Tensor, Batch]:
     generator = torch.Generator().manual_seed(5)
     lengths = torch.tensor([3, 1, 4, 2, 6])
-    names = ("advantages", "old_log_probs", "reference_log_probs", "values", "returns")
     total = int(lengths.sum())
-    data = torch.randn((len(names) + 2, total), generator=generator, dtype=torch.float64)
-    columns = {name: Ragged(values, lengths) for name, values in zip(names, data[2:], strict=True)}
+    data = torch.randn((len(COLUMNS) + 2, total), generator=generator, dtype=torch.float64)
+    columns = {
+        name: Ragged(values, lengths) for name, values in zip(COLUMNS, data[2:], strict=True)
+    }
     batch = batch_of(**columns)
     marks = torch.tensor([False, True, False, False, True])
     return data[0], data[1].abs(), batch.with_columns(pretrain=marks)
@@ -224,7 +335,7 @@ class TestEveryLoss:
         batch = batch_for(loss, batch)
         padded = pad_rows(batch, 7)
         tokens = len(prediction)
-        for name in ("advantages", "old_log_probs", "reference_log_probs", "values", "returns"):
+        for name in COLUMNS:
             spoiled = padded.ragged(name).values.clone()
             spoiled[tokens:] = torch.nan
             padded = padded.with_columns(**{name: padded.ragged(name).with_values(spoiled)})

@@ -5,7 +5,8 @@ The models are fp64; scores, and what is made of them, travel as fp32.
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,11 @@ GRPO = Case(
     {"kl": "loss", "old_log_probs": "rollout"},
     shadow=Place(2, 2),
 )
+STALE = replace(
+    GRPO,
+    workload={"kl": "loss", "old_log_probs": "recompute", "staleness": 1, "iterations": 4},
+    settings={"off_policy_correction": "decoupled_ppo", "importance_weight_cap": 3.0},
+)
 RLOO = Case("rloo", {"actor": Place(0, 3), "reference": BOTH, "reward": None})
 REINFORCE = Case("reinforce_plus_plus", {"actor": Place(0, 1), "reference": BOTH, "reward": None})
 
@@ -196,11 +202,14 @@ class Expected:
         kl = case.workload.get("kl", "reward")
         trained = [role for role in ("actor", "critic", "cost_critic") if role in case.roles]
         models = {role: model_of(role) for role in [*trained, "reference"]}
-        names = {"overlong_buffer_tokens": "overlong_buffer"}
+        names = {
+            "overlong_buffer_tokens": "overlong_buffer",
+            "importance_weight_cap": "weight_cap",
+        }
         changes = {
             names.get(name, name): value
             for name, value in case.settings.items()
-            if name != "dynamic_sampling_max_rounds"
+            if name not in ("dynamic_sampling_max_rounds", "off_policy_correction")
         }
         numbers = Numbers.of(
             case.algorithm,
@@ -313,6 +322,51 @@ def test_grpo_with_a_shadow_that_generates() -> None:
         assert sync.ended <= by_id["actor.generate"].started
         assert {device.number for device in sync.devices} == {0, 1, 2, 3}
         assert sync.worst("weight_sync_received") == 8
+
+
+@pytest.mark.slow
+def test_iterations_overlap_as_planned_and_train_as_one_after_the_other() -> None:
+    finished = run_and_compare(STALE)
+    assert [record.rollout_metrics["rollout/staleness_max"] for record in finished] == [0, 1, 1, 1]
+    for before, after in pairwise(finished):
+        assert {call.iteration for call in after.calls} == {after.number}
+        (generate,) = (call for call in after.calls if call.name.id == "actor.generate")
+        trained = max(call.ended for call in before.calls if call.name.id == "actor.train")
+        assert generate.started < trained
+        assert before.ended <= after.started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [SAFE_RLHF, DAPO, REMAX], ids=str)
+def test_other_programs_overlap(case: Case) -> None:
+    """ReMax, whose loss cannot correct for old rollouts, with none."""
+    corrected = case.algorithm != "remax"
+    overlapping = replace(
+        case,
+        shadow=Place(4, 2),
+        workload={**case.workload, "staleness": int(corrected), "barrier": False, "iterations": 3},
+        settings={**case.settings, **(STALE.settings if corrected else {})},
+    )
+    finished = run_and_compare(overlapping)
+    for before, after in pairwise(finished):
+        assert after.rollout_metrics["rollout/staleness_max"] <= corrected
+        generated = min(call.started for call in after.calls if call.name.id == "actor.generate")
+        trained = max(call.ended for call in before.calls if call.name.method == "train_step")
+        assert (generated < trained) == corrected
+
+
+@pytest.mark.slow
+def test_nothing_of_a_later_iteration_begins_before_a_checkpoint() -> None:
+    prompts, drawn = Prompts(), []
+    with STALE.controller() as controller:
+        finished = run_iterations(
+            controller,
+            prompts,
+            after_iteration=lambda record: drawn.append(prompts.count // PROMPTS),
+            ends_alone=lambda number: number == 2,
+        )
+    assert drawn == [2, 2, 4, 4]
+    assert [record.rollout_metrics["rollout/staleness_max"] for record in finished] == [0, 1, 0, 1]
 
 
 def test_remax_reshards_once_for_its_two_generations() -> None:

@@ -125,6 +125,16 @@ BAD: list[tuple[str, object, str]] = [
     ),
     ("settings.rollout", {"temperature": "hot"}, "settings.rollout.temperature"),
     ("settings.checkpoint", {"every_iterations": -1}, "settings.checkpoint.every_iterations"),
+    (
+        "settings.algorithm",
+        {"off_policy_correction": "decoupled_ppo"},
+        "settings.algorithm.off_policy_correction",
+    ),
+    (
+        "settings.algorithm",
+        {"importance_weight_cap": 2},
+        "settings.algorithm.importance_weight_cap",
+    ),
     ("setings", {}, "setings"),
 ]
 

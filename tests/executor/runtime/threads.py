@@ -1,0 +1,264 @@
+"""A run without Ray: a thread stands for each process, each call takes what chance says.
+
+The model is a table of logits, token by token before it: so runs take milliseconds, and yet sample,
+train and send real weights. Which weights generated is told by those who generate.
+"""
+
+import queue
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from automap.executor.batch import Batch, Ragged
+from automap.executor.engines.training_engine import Loss, Output, TrainingEngine
+from automap.executor.runtime import processes as runtime
+from automap.executor.runtime.placement import Device, DeviceRange
+from automap.executor.workers.model_setup import ModelSetup
+from automap.executor.workers.model_worker import Factories, Rollout, SyncPlace
+from automap.executor.workers.process import Process, ProcessContext
+
+VOCABULARY, LONGEST, LEARNING_RATE = 12, 6, 0.5
+SEEDS = {"actor": 1, "reference": 1, "critic": 2, "cost_critic": 3}
+
+
+@dataclass(frozen=True)
+class Started:
+    pending: "Future[Any]"
+
+    def future(self) -> "Future[Any]":
+        return self.pending
+
+
+class Method:
+    """A process's method, called from its one thread."""
+
+    def __init__(self, process: "ThreadProcess", name: str) -> None:
+        self._process, self._name = process, name
+
+    def remote(self, *args: object) -> Started:
+        return Started(self._process.submit(self._name, args))
+
+
+class ThreadProcess:
+    def __init__(self, rank: int, world_size: int, seed: int) -> None:
+        self._process = Process(rank, world_size, "threads")
+        self._pool = ThreadPoolExecutor(1)
+        self._chance = random.Random(seed)
+        self.call, self.build = Method(self, "call"), Method(self, "build")
+
+    def submit(self, method: str, args: Sequence[object]) -> "Future[Any]":
+        seconds = self._chance.choice([0.0, 0.001, 0.004])
+
+        def run() -> object:
+            time.sleep(seconds)
+            return getattr(self._process, method)(*args)
+
+        return self._pool.submit(run)
+
+    def end(self) -> None:
+        self._pool.shutdown()
+
+
+class ThreadSet:
+    """As `ProcessSet`."""
+
+    seed = 0
+
+    def __init__(self, name: str, devices: tuple[Device, ...]) -> None:
+        self.name, self.devices = name, devices
+        count = len(devices) or 1
+        seeds = random.Random(f"{self.seed} {name}")
+        self.processes = [
+            ThreadProcess(rank, count, seeds.getrandbits(32)) for rank in range(count)
+        ]
+
+    @classmethod
+    def on_devices(cls, where: DeviceRange, *_: object, **__: object) -> "ThreadSet":
+        return cls(str(where), where.devices)
+
+    @classmethod
+    def on_host(cls, name: str, **_: object) -> "ThreadSet":
+        return cls(name, ())
+
+    def join(self, **_: object) -> list[object]:
+        return []
+
+    def open_store(self, check: object) -> tuple[str, int]:
+        return f"{id(self)}", 0
+
+    def stacks(self, ranks: Sequence[int]) -> Mapping[int, str | None]:
+        return dict.fromkeys(ranks)
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.end()
+
+
+class NoReservation:
+    def release(self) -> None: ...
+
+
+@contextmanager
+def without_ray(seed: int) -> Iterator[None]:
+    """Controllers that are made inside have threads; `seed` is that of their calls' seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThreadSet, "seed", seed)
+        patch.setattr(runtime, "ProcessSet", ThreadSet)
+        patch.setattr(runtime, "reserve", lambda *_, **__: NoReservation())
+        patch.setattr(runtime, "end_local", lambda *_, **__: None)
+        yield
+
+
+@dataclass
+class Weights:
+    """A table, and how many optimizer steps made it."""
+
+    table: Tensor
+    steps: int = 0
+
+    def logits(self, batch: Batch) -> Tensor:
+        """[response tokens, vocabulary], or [response tokens] of a critic."""
+        before = [
+            torch.cat([prompt[-1:], response[:-1]])
+            for prompt, response in zip(
+                batch.ragged("prompt_tokens").rows(),
+                batch.ragged("response_tokens").rows(),
+                strict=True,
+            )
+        ]
+        return self.table[torch.cat(before)]
+
+
+class TableEngine:
+    def __init__(self, setup: ModelSetup) -> None:
+        generator = torch.Generator().manual_seed(SEEDS[setup.role])
+        shape = (VOCABULARY,) if "critic" in setup.role else (VOCABULARY, VOCABULARY)
+        table = torch.randn(shape, generator=generator, dtype=torch.float64)
+        self.weights = Weights(table.requires_grad_())
+
+    def predict(self, batch: Batch) -> Tensor:
+        found = self.weights.logits(batch)
+        if found.dim() == 1:
+            return found
+        chosen = batch.ragged("response_tokens").values
+        return found.log_softmax(-1).gather(1, chosen[:, None]).squeeze(1)
+
+    def forward(self, batch: Batch, output: Output, *, temperature: float = 1.0) -> Batch:
+        with torch.no_grad():
+            return Batch({output: batch.ragged("response_tokens").with_values(self.predict(batch))})
+
+    def train_step(self, batch: Batch, loss: Loss, *, temperature: float = 1.0) -> dict[str, float]:
+        terms = loss.terms(self.predict(batch), None, batch)
+        mean = terms.loss_sum / loss.weight(batch)
+        (gradient,) = torch.autograd.grad(mean, [self.weights.table])
+        table = (self.weights.table - LEARNING_RATE * gradient).detach().requires_grad_()
+        self.weights = Weights(table, self.weights.steps + 1)
+        return {"loss": float(mean.detach()), "grad_norm": float(gradient.norm())}
+
+
+class TableRollout:
+    """Samples from the weights that it has; without an engine they come by a sync."""
+
+    def __init__(self, engine: TableEngine | None) -> None:
+        self.engine, self.received = engine, Weights(torch.empty(0))
+
+    def start(self, *, changed: bool) -> dict[str, float]:
+        return {}
+
+    def generate(
+        self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
+    ) -> Batch:
+        weights = self.engine.weights if self.engine else self.received
+        table = weights.table.detach().log_softmax(-1)
+        rows = prompts.take(torch.arange(prompts.num_rows).repeat_interleave(responses_per_prompt))
+        tokens, log_probs = [], []
+        firsts = [row[-1] for row in rows.ragged("prompt_tokens").rows()]
+        for place, prompt_id in enumerate(rows.tensor("prompt_id").tolist()):
+            number = place % responses_per_prompt
+            seed = (iteration * 1000 + prompt_id) * 100 + number
+            generator = torch.Generator().manual_seed(seed)
+            length = int(torch.randint(1, LONGEST + 1, (), generator=generator))
+            token, drawn = firsts[place], []
+            for _ in range(length):
+                odds = table[token].exp()
+                token = odds.argmax() if greedy else odds.multinomial(1, generator=generator)[0]
+                drawn.append(token)
+            tokens.append(torch.stack(drawn))
+            before = torch.stack([firsts[place], *drawn[:-1]])
+            # As of another engine: not quite those that training computes.
+            log_probs.append(table[before, tokens[-1]] + 0.2 * (tokens[-1] % 2))
+        return rows.with_columns(
+            response_tokens=Ragged.of(tokens),
+            response_log_probs=Ragged.of(log_probs),
+            true_steps=torch.full((rows.num_rows,), weights.steps),
+        )
+
+    def stop(self) -> None: ...
+
+
+class TableSync:
+    boxes: ClassVar["defaultdict[str, queue.Queue[Weights]]"] = defaultdict(lambda: queue.Queue(1))
+
+    def __init__(
+        self, place: SyncPlace, engine: TableEngine | None, rollout: TableRollout | None
+    ) -> None:
+        self.box, self.engine, self.rollout = self.boxes[place.host], engine, rollout
+
+    def run(self) -> dict[str, float]:
+        if self.engine is not None:
+            self.box.put(self.engine.weights, timeout=10)
+        elif self.rollout is not None:
+            self.rollout.received = self.box.get(timeout=10)
+        return {}
+
+
+class Prompts:
+    """Numbered from 0, of one token."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next_batch(self, num_rows: int) -> Batch:
+        ids = torch.arange(self.count, self.count + num_rows)
+        self.count += num_rows
+        return Batch(
+            {"prompt_tokens": Ragged.of(list((ids % VOCABULARY)[:, None])), "prompt_id": ids}
+        )
+
+
+def score(response_tokens: list[list[int]]) -> list[float]:
+    """The share of even tokens."""
+    return [sum(token % 2 == 0 for token in row) / len(row) for row in response_tokens]
+
+
+def cost(response_tokens: list[list[int]]) -> list[float]:
+    """Long ones cost more."""
+    return [len(row) / LONGEST for row in response_tokens]
+
+
+def build_engine(setup: ModelSetup, context: ProcessContext) -> TrainingEngine:
+    return TableEngine(setup)  # type: ignore[return-value]
+
+
+def build_rollout(
+    setup: ModelSetup, context: ProcessContext, engine: TrainingEngine | None
+) -> Rollout:
+    return TableRollout(engine)  # type: ignore[arg-type]
+
+
+def build_sync(
+    setup: ModelSetup, place: SyncPlace, engine: TrainingEngine | None, rollout: Rollout | None
+) -> TableSync:
+    return TableSync(place, engine, rollout)  # type: ignore[arg-type]
+
+
+FACTORIES = Factories(build_engine, build_rollout, build_sync)
