@@ -76,7 +76,8 @@ class Settings(BaseSettings):
     max_plans_at_once: Annotated[int, Field(ge=1)] = 4
     """Requests of a key that may use a planner at the same time."""
     max_queued: Annotated[int, Field(ge=1)] = 1000
-    """Plans and jobs that may wait in the queues before no key may add another."""
+    """Plans and jobs of one owner that may wait in the queues before no key of theirs may add
+    another."""
     audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
     """How long the audit log is kept."""
     allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None
