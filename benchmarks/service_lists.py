@@ -145,7 +145,10 @@ def kinds(count: int) -> dict[str, Callable[[int], dict[str, str]]]:
             "owner": f"person{i % 20}@example.com",
             "q": WORDS[i % 10],
         },
-        "owner and a word of none": lambda i: {"owner": f"person{i % 20}@example.com", "q": "xyzzy"},
+        "owner and a word of none": lambda i: {
+            "owner": f"person{i % 20}@example.com",
+            "q": "xyzzy",
+        },
         "failed": lambda i: {"status": "failed"},
         "failed, by name": lambda i: {"status": "failed", "sort": "name"},
         "cancelled: none": lambda i: {"status": "cancelled"},
@@ -226,7 +229,9 @@ def run(name: str, given: argparse.Namespace) -> None:
                     connection.execution_options(isolation_level="AUTOCOMMIT")
                     if name == "postgresql":  # what its autovacuum does within a minute
                         connection.execute(text(analyse))
-            print(f"{tested.name}: {given.plans} plans, filled in {time.perf_counter() - began:.0f} s")
+            print(
+                f"{tested.name}: {given.plans} plans, filled in {time.perf_counter() - began:.0f} s"
+            )
             report(running, given)
 
 

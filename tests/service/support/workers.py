@@ -170,9 +170,7 @@ def add_plan(database: Database, plan: Plan | None = None) -> UUID:
         return row.id
 
 
-def add_job(
-    database: Database, mode: str = "ok", *, owner: str = "local", **changes: Any
-) -> UUID:
+def add_job(database: Database, mode: str = "ok", *, owner: str = "local", **changes: Any) -> UUID:
     """A queued job of a plan of its own."""
     plan_id = add_plan(database)
     with database.transaction() as session:
