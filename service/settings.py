@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     another."""
     audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
     """How long the audit log is kept."""
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """How long plans and jobs are kept after their end; none: until they are deleted."""
     allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None
     """Comma-separated folders, on the machines that run jobs, below which the files and the code
     that jobs name must lie; none: any where the database has no keys, else what Automap ships and

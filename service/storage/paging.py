@@ -19,13 +19,14 @@ from automap.service.schemas.descriptions import ListQuery
 from automap.service.storage.tables import (
     ApiKeyRow,
     AuditRow,
+    BudgetRow,
     ClusterRow,
     JobRow,
     PlanRow,
     ProfileRow,
 )
 
-Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow)
+Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow, BudgetRow)
 Found = TypeVar("Found", PlanRow, JobRow)
 NEWEST_FIRST = "-created_at"
 NEAR = 1000

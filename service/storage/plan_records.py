@@ -14,12 +14,12 @@ from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
-from automap.service.storage import descriptions, history, job_records
+from automap.service.storage import costs, descriptions, history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import filtered_page
 from automap.service.storage.stored_documents import as_stored, required, stored_problem
-from automap.service.storage.tables import PlanModelRow, PlanRow, PlanTextRow
+from automap.service.storage.tables import JobRow, PlanModelRow, PlanRow, PlanTextRow
 
 
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None, owner: str = "local") -> PlanRow:
@@ -68,7 +68,7 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
 
 
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
-    """Delete it with the records of its runs; False: there is none, or it has not finished.
+    """Delete it with its runs, but what they have cost; False: there is none, or it runs yet.
 
     Raises:
         ConflictError: one of its jobs is not over.
@@ -81,6 +81,7 @@ def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
         return False
     if job_records.has_unfinished(session, plan_id):
         raise ConflictError(f"Plan {plan_id} has a job that is not over; cancel it first")
+    costs.keep(session, session.scalars(select(JobRow.id).where(JobRow.plan_id == plan_id)).all())
     session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
     return True
 

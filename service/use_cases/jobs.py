@@ -20,7 +20,7 @@ from automap.service.runs.checked_settings import (
 from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
-from automap.service.storage import job_records, plan_records
+from automap.service.storage import budgets, job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.stored_documents import required
 from automap.service.storage.tables import JobRow, PlanRow
@@ -75,9 +75,10 @@ def _make(
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
+        warnings = budgets.warnings(session, owner=row.owner, labels=row.labels)
     if spec is not None:
         service.dispatcher.wake()
-    return record
+    return record.model_copy(update={"warnings": warnings})
 
 
 def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:
