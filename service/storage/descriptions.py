@@ -9,7 +9,12 @@ from sqlalchemy.orm import Session, joinedload, selectinload
 
 from automap.service.errors.domain import InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError
-from automap.service.schemas.descriptions import MAX_LABELS, DescriptionPatch, ListQuery
+from automap.service.schemas.descriptions import (
+    MAX_LABELS,
+    DescriptionPatch,
+    ListQuery,
+    NewDescription,
+)
 from automap.service.storage.tables import JobRow, JobTextRow, PlanRow, PlanTextRow
 
 Row = TypeVar("Row", PlanRow, JobRow)
@@ -70,6 +75,13 @@ def _has_texts(
     if near:
         return exists().where(row_id == table.id, *having)
     return table.id.in_(select(row_id).where(*having))
+
+
+def describe_new(row: PlanRow, described: NewDescription) -> None:
+    """Say of a plan that is not stored yet what came with its spec."""
+    row.name = described.name or row.name
+    row.labels, row.notes = described.labels, described.notes
+    row.text.text = text_of_plan(row)
 
 
 def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> None:

@@ -11,7 +11,7 @@ from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
 from tests.service.api.test_plan_list import add, ids, pages
 from tests.service.support.requests import problem
-from tests.service.support.samples import Json
+from tests.service.support.samples import Json, small_spec
 from tests.service.support.workers import add_job
 
 
@@ -151,3 +151,24 @@ def test_a_list_as_csv_has_every_row_and_no_formula(client: TestClient, database
     add_job(database)
     (job,) = csv.DictReader(io.StringIO(client.get("/v1/jobs?format=csv").text))
     assert job["kind"] == "run"
+
+
+def test_a_plan_is_described_as_it_is_posted(client: TestClient) -> None:
+    described = {"name": "night", "label": ["team:math", "ok:"], "notes": "of 7"}
+    queue = {"Prefer": "respond-async", "Idempotency-Key": "night"}
+
+    def posted(**query: object) -> Any:
+        return client.post("/v1/plans", params=query, headers=queue, json=small_spec())  # type: ignore[arg-type]
+
+    first = posted(**described)
+    assert first.status_code == 202, first.text
+    plan = first.json()
+    assert (plan["name"], plan["notes"]) == ("night", "of 7")
+    assert plan["labels"] == {"team": "math", "ok": ""}
+    assert posted(**described).json()["id"] == plan["id"]
+    problem(posted(name="day"), 422, "idempotency-key-reused")
+    for query in ({"q": "NIGHT 7"}, {"label": "team:math"}):
+        assert ids(pages(client, **query)) == [plan["id"]]
+    for wrong in ({"label": "team"}, {"label": "a:b:c"}, {"owner": "eve"}, {"name": ""}):
+        found = problem(posted(**wrong), 422, "invalid-spec")
+        assert found["errors"][0]["field"].startswith("query.")
