@@ -35,11 +35,11 @@ class Run:
     """Or up to when it was counted."""
     gpus: int
     price_per_second: float | None
-    """Of all its GPUs; None where they have no price."""
+    """What all its GPUs cost in a second; None where they have no price."""
 
     @property
     def seconds(self) -> float:
-        """That it took."""
+        """How long it took."""
         return (self.finished_at - self.started_at).total_seconds()
 
     def price_of(self, seconds: float) -> float | None:

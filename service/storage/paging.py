@@ -62,7 +62,7 @@ def filtered_page(
     *,
     sort: str,
 ) -> tuple[Sequence[Found], str | None]:
-    """As `page_of`, of plans or jobs that are found by what they contain.
+    """One page, like `page_of`, of plans or jobs that are found by what they contain.
 
     What many rows have is found among the next few of the order (of the owner, if one was asked
     for), which an index lists: to look for all that have it would take a time that grows with them.

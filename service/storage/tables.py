@@ -297,7 +297,7 @@ class PastRunRow(Base):
     finished_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     gpus: Mapped[int]
     price_per_second: Mapped[float | None]
-    """Of all its GPUs; none: they have no price."""
+    """What all its GPUs cost in a second; none: they have no price."""
 
 
 class BudgetRow(Base):
