@@ -71,14 +71,14 @@ class Service:
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[Service]:
-    """A service with a new database; the clock runs from its start to its first answer."""
+def service(folder: Path, *, url: str | None = None) -> Iterator[Service]:
+    """A service with a new database, or that of the URL; the clock runs to its first answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     database = folder / "automap.db"
     settings = {
-        "AUTOMAP_DATABASE_URL": f"sqlite:///{database}",
+        "AUTOMAP_DATABASE_URL": url or f"sqlite:///{database}",
         "AUTOMAP_PROFILES_FOLDER": str(folder / "profiles"),
         "AUTOMAP_PORT": str(port),
         "AUTOMAP_MAX_WAITING_REQUESTS": "32",

@@ -17,6 +17,7 @@ from automap.service.api.methods import CommonMethods
 from automap.service.api.observation import Observation
 from automap.service.api.origins import KnownOrigins
 from automap.service.api.routers import (
+    budgets,
     catalogue,
     clusters,
     costs,
@@ -83,7 +84,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Observation, metrics=metrics)
     install_handlers(app)
     v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
-    for module in (plans, jobs, costs, estimates, clusters, profiles, catalogue, keys):
+    for module in (plans, jobs, costs, budgets, estimates, clusters, profiles, catalogue, keys):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)

@@ -76,9 +76,12 @@ class Settings(BaseSettings):
     max_plans_at_once: Annotated[int, Field(ge=1)] = 4
     """Requests of a key that may use a planner at the same time."""
     max_queued: Annotated[int, Field(ge=1)] = 1000
-    """Plans and jobs that may wait in the queues before no key may add another."""
+    """Plans and jobs of one owner that may wait in the queues before no key of theirs may add
+    another."""
     audit_days: Annotated[float, Field(gt=0, le=36_500)] = 90.0
     """How long the audit log is kept."""
+    retention_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+    """How long plans and jobs are kept after their end; none: until they are deleted."""
     allowed_folders: Annotated[tuple[Path, ...] | None, NoDecode] = None
     """Comma-separated folders, on the machines that run jobs, below which the files and the code
     that jobs name must lie; none: any where the database has no keys, else what Automap ships and

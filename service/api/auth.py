@@ -73,12 +73,14 @@ class Keys:
             self._looked_at = time.monotonic()
         return self._exist
 
-    def waiting(self) -> int:
-        """Plans and jobs that nobody has begun."""
+    def waiting(self, owner: str) -> int:
+        """Plans and jobs of the owner that nobody has begun."""
         with self._database.reading() as session:
             return sum(
                 session.scalar(
-                    select(func.count()).select_from(table).where(table.status == "queued")
+                    select(func.count())
+                    .select_from(table)
+                    .where(table.status == "queued", table.owner == owner)
                 )
                 or 0
                 for table in (PlanRow, JobRow)
@@ -144,7 +146,7 @@ async def admit(
     if scope not in caller.scopes:
         raise MissingScopeError(scope, caller.scopes)
     if _may_queue(request):
-        limits.check_queues(await run_in_threadpool(keys.waiting))
+        limits.check_queues(await run_in_threadpool(keys.waiting, caller.owner))
     if scope != "plan":
         yield
         return

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
-from automap.service.api.methods import allow
+from automap.service.api.paths import allow
 from automap.service.api.refusals import HEADERS, refusal_of
 from automap.service.api.security_headers import EVERYWHERE
 from automap.service.errors import domain
@@ -50,6 +50,21 @@ def _problem_json(problem: Problem) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
+def http_error_response(request: Request, error: HTTPException) -> Response:
+    """The response to an error of the framework's; of a method with those that there are."""
+    phrase = HTTPStatus(error.status_code).phrase
+    name = phrase.lower().replace(" ", "-")
+    detail = str(error.detail)
+    if detail == phrase:  # the framework's own, which says no more
+        asked = f"{request.method} {request.url.path[:100]}"
+        detail = f"{asked}: {phrase.lower()}; /docs and /openapi.json show what there is"
+    problem = Problem(type=TYPES + name, title=phrase, status=error.status_code, detail=detail)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = allow(request.app.routes, request.scope)
+    return _response(problem, headers)
+
+
 def install_handlers(app: FastAPI) -> None:
     """Let every error leave the service as a problem object."""
 
@@ -72,17 +87,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
-        phrase = HTTPStatus(error.status_code).phrase
-        name = phrase.lower().replace(" ", "-")
-        detail = str(error.detail)
-        if detail == phrase:  # the framework's own, which says no more
-            asked = f"{request.method} {request.url.path[:100]}"
-            detail = f"{asked}: {phrase.lower()}; /docs and /openapi.json show what there is"
-        problem = Problem(type=TYPES + name, title=phrase, status=error.status_code, detail=detail)
-        headers = dict(error.headers or {})
-        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = allow(request.app.routes, request.scope)
-        return _response(problem, headers)
+        return http_error_response(request, error)
 
     @app.exception_handler(OperationalError)
     def _database(_request: Request, error: OperationalError) -> Response:

@@ -213,6 +213,16 @@ KEY_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"owner": "wall", "scopes": ["read"]},
     },
 }
+BUDGET_EXAMPLES: dict[str, dict[str, Any]] = {
+    "of a person": {
+        "summary": "What one of the team may spend in a month, by the plans' prices",
+        "value": {"of": "owner:ada", "amount": 5000},
+    },
+    "of a label": {
+        "summary": "GPU hours of all runs with a label",
+        "value": {"of": "label:team:math", "unit": "gpu_hours", "amount": 20000},
+    },
+}
 DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
     "labelled": {
         "summary": "A label more, one less, and a note",

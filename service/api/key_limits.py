@@ -1,7 +1,7 @@
 """How much a key may ask for: requests a minute, plans at once, more in the queues.
 
 Requests are counted in this process: several servers of one database allow each as much. What waits
-in the queues is counted in the database, whosever it is.
+in the queues is counted in the database, for each owner by itself.
 """
 
 import time
@@ -65,14 +65,14 @@ class KeyLimits:
                 del self._planning[key_id]
 
     def check_queues(self, waiting: int) -> None:
-        """Refuse another plan or job where so many wait.
+        """Refuse another plan or job of an owner of whom so many wait.
 
         Raises:
             TooManyRequestsError: they are as many as may wait.
         """
         if waiting >= self._max_queued:
             raise TooManyRequestsError(
-                f"nothing queued while {self._max_queued} plans and jobs wait",
+                f"nothing queued while {self._max_queued} of your plans and jobs wait",
                 setting="max_queued",
                 retry_seconds=30,
             )

@@ -1,12 +1,15 @@
 """Methods that every path has: HEAD wherever there is GET, OPTIONS everywhere; and `Allow`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_ORDER = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+from automap.service.api.error_responses import http_error_response
+from automap.service.api.paths import SpelledOut, allow, routes_of
 
 
 class CommonMethods:
@@ -18,15 +21,21 @@ class CommonMethods:
     def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute]) -> None:
         self.app = app
         self._routes = routes
+        self._spelled_out = SpelledOut(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope.get("method")
         if scope["type"] == "http" and method == "OPTIONS":
             allowed = allow(self._routes, scope)
             if allowed:
-                scope["route"] = next(_of_path(self._routes, scope))
+                scope["route"] = next(routes_of(self._routes, scope))
                 await Response(status_code=204, headers={"Allow": allowed})(scope, receive, send)
                 return
+        if scope["type"] == "http" and not self._spelled_out.takes(scope):
+            scope["route"] = next(routes_of(self._routes, scope))
+            refused = http_error_response(Request(scope), HTTPException(405))
+            await refused(scope, receive, send)
+            return
         if scope["type"] == "http" and method == "HEAD":
             await self._head(scope, receive, send)
             return
@@ -53,20 +62,3 @@ class CommonMethods:
         finally:
             if "route" in as_get:
                 scope["route"] = as_get["route"]
-
-
-def allow(routes: Iterable[BaseRoute], scope: Scope) -> str:
-    """The methods of a path, as `Allow` lists them; empty: there is no such path."""
-    methods: set[str] = set()
-    for route in _of_path(routes, scope):
-        methods |= route.methods or set()
-    if not methods:
-        return ""
-    methods |= {"OPTIONS", *(["HEAD"] if "GET" in methods else [])}
-    return ", ".join(sorted(methods, key=_ORDER.index))
-
-
-def _of_path(routes: Iterable[BaseRoute], scope: Scope) -> Iterator[Route]:
-    for route in routes:
-        if isinstance(route, Route) and route.matches(dict(scope))[0] != Match.NONE:
-            yield route

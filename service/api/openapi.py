@@ -14,6 +14,7 @@ from automap.planner.spec import JobSpec
 from automap.service.api.error_responses import MEDIA_TYPE
 from automap.service.api.scopes import scope_of
 from automap.service.schemas.access import NewApiKey, Scope
+from automap.service.schemas.budgets import NewBudget
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import JobRequest
@@ -42,6 +43,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewProfile,
     MeasureRequest,
     NewApiKey,
+    NewBudget,
     DescriptionPatch,
     Problem,
 )

@@ -2,13 +2,15 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap.service.queues.queue_figures import QueueFigures, StateFigures, queue_figures
+from automap.service.schemas.budgets import BudgetRecord
+from automap.service.storage.budgets import all_budgets
 from automap.service.storage.database import Database, utc_now
 
 KEPT_SECONDS = 5.0
@@ -26,6 +28,7 @@ class DatabaseFigures(Collector):
         self._database = database
         self._lock = threading.Lock()
         self._known: QueueFigures | None = None
+        self._budgets: list[BudgetRecord] = []
         self._read_at = float("-inf")
 
     def collect(self) -> Iterator[Metric]:
@@ -48,6 +51,7 @@ class DatabaseFigures(Collector):
             "Running jobs for which another plan is suggested, since they run otherwise",
             value=figures.drifting,
         )
+        yield from _budgets(self._budgets)
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: else the registry would ask the database when the service starts."""
@@ -59,6 +63,7 @@ class DatabaseFigures(Collector):
                 try:
                     with self._database.reading() as session:
                         self._known = queue_figures(session)
+                        self._budgets = all_budgets(session)
                 except SQLAlchemyError:
                     self._known = None
                 self._read_at = time.monotonic()
@@ -108,3 +113,19 @@ def _leases(figures: QueueFigures) -> Metric:
         family.add_metric([queue, "held"], sum(each.held for each in of_queue))
         family.add_metric([queue, "expired"], sum(each.expired for each in of_queue))
     return family
+
+
+def _budgets(known: Sequence[BudgetRecord]) -> Iterator[Metric]:
+    labels = ["of", "unit"]
+    spent = GaugeMetricFamily(
+        "automap_budget_spent_share", "Share of a budget that is spent this month", labels=labels
+    )
+    forecast = GaugeMetricFamily(
+        "automap_budget_forecast_share",
+        "Share of a budget that is expected to be spent by the end of this month",
+        labels=labels,
+    )
+    for budget in known:
+        spent.add_metric([budget.of, budget.unit], budget.spent / budget.amount)
+        forecast.add_metric([budget.of, budget.unit], budget.forecast / budget.amount)
+    yield from (spent, forecast)

@@ -250,6 +250,13 @@ def costs(given: runs.CostsArguments) -> None:
     run_costs(given)
 
 
+def budgets(given: runs.BudgetsArguments) -> None:
+    """Set, list and remove what an owner or a label may use in a month before jobs are warned."""
+    from automap.service.cli.run.budgets import run_budgets
+
+    run_budgets(given)
+
+
 def models(given: plans.ListingArguments) -> None:
     """List the model architectures that a spec can name."""
     from automap.service.cli.listings import list_models
@@ -368,6 +375,7 @@ COMMANDS = (
     diff,
     label,
     costs,
+    budgets,
     serve,
     worker,
     keys,

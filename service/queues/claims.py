@@ -4,9 +4,11 @@ Runs are side by side, but a profile has the cluster to itself: it waits for wha
 it, and what is queued after it waits for it. Else each would measure the other.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from uuid import UUID
 
-from sqlalchemy import and_, case, exists, func, literal, or_, select
+from sqlalchemy import Select, and_, case, exists, func, literal, or_, select
 from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql import ColumnElement
 
@@ -38,29 +40,58 @@ def claimable(*, new: bool) -> ColumnElement[bool]:
     submitted = and_(JobRow.status.in_(SUBMITTED), leases.is_free(JobRow))
     if not new:
         return submitted
-    planned = and_(PlanRow.status == "succeeded", ~_is_before(kind="profile"))
-    measurable = and_(JobRow.kind == "profile", ~_is_before(kind=None))
+    planned = and_(PlanRow.status == "succeeded", ~exists(_before(kind="profile")))
+    measurable = and_(JobRow.kind == "profile", ~exists(_before(kind=None)))
     return or_(submitted, and_(JobRow.status == "queued", or_(planned, measurable)))
 
 
-def fair_order(session: Session) -> ColumnElement[int]:
-    """The place of a job's owner: first who has used the least GPU time of late.
+def in_turn(session: Session, *, new: bool) -> Select[JobRow]:
+    """What may be claimed now, in the order in which workers take it; joined with its plan.
 
-    Among jobs of one owner, and of owners who have used the same, the older goes first.
+    What runs already comes first, for its events wait to be read; then by priority, by the turn of
+    its owner, and by age.
     """
-    waiting = session.scalars(select(JobRow.owner).where(JobRow.status == "queued").distinct())
-    owners = sorted(waiting)
+    return (
+        select(JobRow)
+        .outerjoin(JobRow.plan)
+        .where(claimable(new=new))
+        .order_by(
+            JobRow.status == "queued",
+            JobRow.priority.desc(),
+            _place_of_owner(session),
+            JobRow.created_at,
+            JobRow.id,
+        )
+    )
+
+
+def places(gpu_seconds: Mapping[str, float], owners: Iterable[str]) -> dict[str, int]:
+    """The place of each owner, from 0: first who has used the least GPU time, to the minute.
+
+    Who has used as much shares a place, and of them the older job goes first. So nobody is passed
+    over for ever: every run takes its owner back, and every day that passes takes time off.
+    """
+    minutes = {owner: round(gpu_seconds.get(owner, 0.0) / 60) for owner in owners}
+    least = sorted(set(minutes.values()))
+    return {owner: least.index(used) for owner, used in minutes.items()}
+
+
+def _place_of_owner(session: Session) -> ColumnElement[int]:
+    owners = session.scalars(select(JobRow.owner).where(JobRow.status == "queued").distinct()).all()
     if len(owners) < 2:
         return literal(0)
     used = gpu_seconds_by_owner(session, since=utc_now() - FAIR_WITHIN)
-    gpu_minutes = {owner: round(used.get(owner, 0.0) / 60) for owner in owners}
-    least = sorted(set(gpu_minutes.values()))
-    places = {owner: least.index(gpu_minutes[owner]) for owner in owners}
-    return case(places, value=JobRow.owner, else_=0)
+    return case(places(used, owners), value=JobRow.owner, else_=0)
 
 
-def _is_before(*, kind: JobKind | None) -> ColumnElement[bool]:
-    """Whether a job of the kind, or any, is submitted; or a profile was queued earlier."""
+def holding_up(session: Session, row: JobRow) -> UUID | None:
+    """The job that a queued one waits for because a profile has the cluster to itself."""
+    found = _before(kind="profile" if row.kind == "run" else None).where(JobRow.id == row.id)
+    return session.scalars(found.limit(1)).first()
+
+
+def _before(*, kind: JobKind | None) -> Select[UUID]:
+    """Jobs of the kind, or any, that are submitted; and profiles that were queued earlier."""
     other = aliased(JobRow)
     submitted = other.status.in_(SUBMITTED)
     earlier = and_(
@@ -69,4 +100,4 @@ def _is_before(*, kind: JobKind | None) -> ColumnElement[bool]:
         other.created_at < JobRow.created_at,
     )
     of_kind = submitted if kind is None else and_(submitted, other.kind == kind)
-    return exists(select(other.id).where(or_(of_kind, earlier)))
+    return select(other.id).where(or_(of_kind, earlier))

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from pydantic import JsonValue
@@ -23,13 +24,15 @@ from automap.service.queues import plan_queue
 from automap.service.queues.plan_queue import PlanClaim
 from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
-from automap.service.storage import profile_files
+from automap.service.storage import profile_files, retention
 from automap.service.storage.database import Database
 from automap.service.storage.stored_documents import required
 from automap.service.telemetry import context
 from automap.service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+FORGET_SECONDS = 3600.0
+"""How often a server looks for plans and jobs that are kept no longer."""
 
 
 class Dispatcher:
@@ -43,6 +46,7 @@ class Dispatcher:
         self._metrics = metrics or Metrics()
         self._stopping = threading.Event()
         self._wake = threading.Event()
+        self._forget_at = time.monotonic()
         self._processes = [
             PlannerProcess(
                 profiles_folder=settings.profiles_folder,
@@ -84,6 +88,7 @@ class Dispatcher:
                 if claimed is not None:
                     self._take_up(process, claimed)
                     continue
+                self._forget()
             except PlannerCancelledError:
                 return
             except (SQLAlchemyError, OSError):
@@ -92,6 +97,19 @@ class Dispatcher:
                 log.exception("the queue cannot be worked on; trying again")
             self._wake.wait(self._settings.poll_seconds)
             self._wake.clear()
+
+    def _forget(self) -> None:
+        """Once an hour, while no plan waits: delete what ended too long ago."""
+        days = self._settings.retention_days
+        if days is None or time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + FORGET_SECONDS
+        forgotten = (1, 0)
+        while any(forgotten) and not self._stopping.is_set():
+            with self._database.transaction() as session:
+                forgotten = retention.forget(session, days=days)
+            if any(forgotten):
+                log.info("%d jobs and %d plans forgotten", *forgotten)
 
     def _claim(self) -> PlanClaim | None:
         with self._database.transaction() as session:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from automap.service.errors.domain import PlanFailedError, RunLostError
 from automap.service.queues import leases, measurement_events
-from automap.service.queues.claims import SUBMITTED, claimable, claims_alone, fair_order
+from automap.service.queues.claims import SUBMITTED, claimable, claims_alone, in_turn
 from automap.service.queues.job_log import add_events, add_text, next_number
 from automap.service.queues.leases import Lease
 from automap.service.runs import call_seconds, iteration_history
@@ -123,19 +123,8 @@ def claim(
     """
     if not claims_alone(session):
         return None
-    candidates = (
-        select(JobRow)
-        .outerjoin(JobRow.plan)
-        .where(claimable(new=new))
-        # What runs already comes first: its events wait to be read.
-        .order_by(
-            JobRow.status == "queued",
-            JobRow.priority.desc(),
-            fair_order(session),
-            JobRow.created_at,
-            JobRow.id,
-        )
-        .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
+    candidates = in_turn(session, new=new).options(
+        contains_eager(JobRow.plan).load_only(PlanRow.plan)
     )
     claimed = leases.claim(session, JobRow, candidates, seconds=lease_seconds)
     if claimed is None:

@@ -21,9 +21,8 @@ def _ordered(scopes: list[Scope]) -> list[Scope]:
 
 
 # Printable and without blanks: names go into logs, lists and command lines.
-Owner = Annotated[
-    str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")
-]
+OWNER = r"[A-Za-z0-9][A-Za-z0-9._@+-]*"
+Owner = Annotated[str, Field(min_length=1, max_length=64, pattern=rf"^{OWNER}$")]
 GivenScopes = Annotated[
     list[Scope],
     Field(min_length=1, max_length=len(SCOPES)),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from automap.service.schemas.base import ApiModel, Moment
+from automap.service.schemas.budgets import BudgetRecord
 from automap.service.schemas.descriptions import LABEL_KEY
 
 FIXED = ("day", "owner", "model", "plan")
@@ -44,4 +45,7 @@ class Costs(ApiModel):
     by: str
     total: Cost
     items: list[Cost] = Field(description="The dearest first; days in their order")
+    budgets: list[BudgetRecord] = Field(
+        default=[], description="All budgets, and how far they are used this month"
+    )
     unit: Literal["price of the plans' clusters"] = "price of the plans' clusters"

@@ -1,5 +1,6 @@
 """What people say of plans and jobs: a name, labels and notes; and how they find them again."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -48,6 +49,30 @@ def _known_label(text: str) -> str:
     if not key or len(text) > 128 or (colon and ":" in text[len(key) + 1 :]):
         raise ValueError("write key, or key:value")
     return text
+
+
+def _whole_label(text: str) -> str:
+    if not re.fullmatch(rf"{LABEL_KEY}:{LABEL_VALUE}", text):
+        raise ValueError("write key:value")
+    return text
+
+
+NewLabel = Annotated[str, AfterValidator(_whole_label)]
+
+
+class NewDescription(ApiModel):
+    """What is said of a plan as it is made, beside its spec; its owner is that of the key."""
+
+    name: Title | None = Field(default=None, description="Default: the spec's name")
+    label: Annotated[list[NewLabel], Field(max_length=MAX_LABELS)] = Field(
+        default=[], description="`key:value`; may be repeated"
+    )
+    notes: Notes | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels by their keys; of two with the same the last."""
+        return dict(label.split(":", 1) for label in self.label)
 
 
 LabelFilter = Annotated[str, AfterValidator(_known_label)]

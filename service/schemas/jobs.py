@@ -109,6 +109,12 @@ class JobRecord(PlanJob):
         default=[], description="To plan it anew: what had drifted, keep or move; latest first"
     )
     problem: Problem | None = None
+    waits_for: str | None = Field(
+        default=None, description="What a queued job waits for; null: it waits no more"
+    )
+    warnings: list[str] = Field(
+        default=[], description="When it is queued: of budgets that are used up, or will be"
+    )
 
 
 class JobRequest(ApiModel):

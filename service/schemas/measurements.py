@@ -89,6 +89,9 @@ class ProfileJobRecord(ProfileJobSummary):
         default=None, description="The profiler's ClusterReport"
     )
     problem: Problem | None = None
+    waits_for: str | None = Field(
+        default=None, description="What a queued job waits for; null: it waits no more"
+    )
 
 
 AnyJobSummary = Annotated[JobSummary | ProfileJobSummary, Field(discriminator="kind")]

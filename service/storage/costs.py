@@ -1,19 +1,50 @@
-"""GPU time that runs have used: from when a run began to its end, or to now, whatever attempt."""
+"""GPU time that runs have used: from when a run began to its end, or to now, whatever attempt.
+
+What a run has used follows from its job and its plan as long as there are both. When they are
+deleted it is noted beside them (`keep`), so that what was spent stays spent.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from automap.service.schemas.costs import Cost, CostQuery, Costs
 from automap.service.storage.database import utc_now
-from automap.service.storage.tables import JobRow, PlanModelRow, PlanRow
+from automap.service.storage.tables import JobRow, PastRunRow, PlanModelRow, PlanRow
 
 ACTOR = "actor"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that used GPUs, or the part of it in a stretch of time."""
+
+    job_id: UUID
+    owner: str
+    labels: dict[str, str]
+    plan_name: str
+    model: str | None
+    """The actor's, by the catalogue's name."""
+    started_at: datetime
+    finished_at: datetime
+    """Or up to when it was counted."""
+    gpus: int
+    price_per_second: float | None
+    """What all its GPUs cost in a second; None where they have no price."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.finished_at - self.started_at).total_seconds()
+
+    def price_of(self, seconds: float) -> float | None:
+        """What so many of its seconds cost."""
+        return None if self.price_per_second is None else self.price_per_second * seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,58 +92,46 @@ def _cost(group: str, uses: Iterable[Use]) -> Cost:
     )
 
 
-def _uses(session: Session, query: CostQuery) -> Iterator[Use]:
+def runs(
+    session: Session, *, after: datetime | None = None, before: datetime | None = None
+) -> Iterator[Run]:
+    """The runs that used GPUs in this time, or the part of them that is in it, up to now."""
     now = utc_now()
-    actor = and_(PlanModelRow.plan_id == PlanRow.id, PlanModelRow.role == ACTOR)
-    statement = (
-        select(
-            JobRow.id,
-            JobRow.started_at,
-            JobRow.finished_at,
-            JobRow.owner,
-            JobRow.labels,
-            PlanRow.name,
-            PlanRow.gpus_used,
-            PlanRow.iteration_seconds,
-            PlanRow.price_per_iteration,
-            PlanModelRow.architecture,
-        )
-        .join(PlanRow, JobRow.plan_id == PlanRow.id)
-        .outerjoin(PlanModelRow, actor)
-        .where(JobRow.started_at.is_not(None), PlanRow.gpus_used.is_not(None))
-        .execution_options(yield_per=1000)
-    )
-    if query.after is not None:
-        over = JobRow.finished_at
-        statement = statement.where(or_(over.is_(None), over > query.after))
-    if query.before is not None:
-        statement = statement.where(JobRow.started_at < query.before)
-    for row in session.execute(statement):
-        begin = max(row.started_at, query.after or row.started_at)
-        end = min(row.finished_at or now, query.before or now)
-        if row.iteration_seconds and row.price_per_iteration:
-            per_second = row.price_per_iteration / row.iteration_seconds
-        else:
-            per_second = None
-        for group, seconds in _parts(query.by, row, begin, end):
-            price = None if per_second is None else per_second * seconds
-            yield Use(row.id, group, row.gpus_used * seconds, price)
+    for statement in (_LIVE, _PAST):
+        columns = statement.selected_columns
+        if after is not None:
+            over = columns.finished_at
+            statement = statement.where(or_(over.is_(None), over > after))
+        if before is not None:
+            statement = statement.where(columns.started_at < before)
+        for row in session.execute(statement.execution_options(yield_per=1000)):
+            begin = max(row.started_at, after or row.started_at)
+            end = min(row.finished_at or now, before or now)
+            if begin < end:
+                yield Run(**{**row._mapping, "started_at": begin, "finished_at": end})
 
 
-def _parts(by: str, row: object, begin: datetime, end: datetime) -> Iterator[tuple[str, float]]:
+def keep(session: Session, jobs: Sequence[UUID]) -> None:
+    """Note what the runs of these jobs have used, which are about to be deleted."""
+    rows = session.execute(_LIVE.where(JobRow.id.in_(jobs), JobRow.finished_at.is_not(None)))
+    session.add_all([PastRunRow(**row._mapping) for row in rows])
+
+
+def _uses(session: Session, query: CostQuery) -> Iterator[Use]:
+    for run in runs(session, after=query.after, before=query.before):
+        for group, seconds in _parts(query.by, run):
+            yield Use(run.job_id, group, run.gpus * seconds, run.price_of(seconds))
+
+
+def _parts(by: str, run: Run) -> Iterator[tuple[str, float]]:
     """The groups that a run belongs to, each with its seconds."""
-    if begin >= end:
-        return
     if by == "day":
-        yield from _days(begin.astimezone(UTC), end.astimezone(UTC))
-        return
-    seconds = (end - begin).total_seconds()
-    if by.startswith("label:"):
-        labels: dict[str, str] = getattr(row, "labels", {})
-        yield labels.get(by.removeprefix("label:"), ""), seconds
-        return
-    columns = {"owner": "owner", "model": "architecture", "plan": "name"}
-    yield getattr(row, columns[by]) or "", seconds
+        yield from _days(run.started_at.astimezone(UTC), run.finished_at.astimezone(UTC))
+    elif by.startswith("label:"):
+        yield run.labels.get(by.removeprefix("label:"), ""), run.seconds
+    else:
+        names = {"owner": run.owner, "model": run.model, "plan": run.plan_name}
+        yield names[by] or "", run.seconds
 
 
 def _days(begin: datetime, end: datetime) -> Iterator[tuple[str, float]]:
@@ -120,3 +139,25 @@ def _days(begin: datetime, end: datetime) -> Iterator[tuple[str, float]]:
         midnight = datetime(begin.year, begin.month, begin.day, tzinfo=UTC) + timedelta(days=1)
         yield f"{begin:%Y-%m-%d}", (min(end, midnight) - begin).total_seconds()
         begin = midnight
+
+
+_LIVE = (
+    select(
+        JobRow.id.label("job_id"),
+        JobRow.owner,
+        JobRow.labels,
+        PlanRow.name.label("plan_name"),
+        PlanModelRow.architecture.label("model"),
+        JobRow.started_at,
+        JobRow.finished_at,
+        PlanRow.gpus_used.label("gpus"),
+        (
+            func.nullif(PlanRow.price_per_iteration, 0.0)
+            / func.nullif(PlanRow.iteration_seconds, 0.0)
+        ).label("price_per_second"),
+    )
+    .join(PlanRow, JobRow.plan_id == PlanRow.id)
+    .outerjoin(PlanModelRow, and_(PlanModelRow.plan_id == PlanRow.id, PlanModelRow.role == ACTOR))
+    .where(JobRow.started_at.is_not(None), PlanRow.gpus_used.is_not(None))
+)
+_PAST = select(*PastRunRow.__table__.columns)

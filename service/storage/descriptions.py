@@ -4,12 +4,17 @@ from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import Select, select
+from sqlalchemy import ColumnElement, Select, exists, select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
 from automap.service.errors.domain import InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError
-from automap.service.schemas.descriptions import MAX_LABELS, DescriptionPatch, ListQuery
+from automap.service.schemas.descriptions import (
+    MAX_LABELS,
+    DescriptionPatch,
+    ListQuery,
+    NewDescription,
+)
 from automap.service.storage.tables import JobRow, JobTextRow, PlanRow, PlanTextRow
 
 Row = TypeVar("Row", PlanRow, JobRow)
@@ -33,15 +38,21 @@ def _text(row: PlanRow | JobRow, more: Iterable[str]) -> str:
     return "\n".join([row.name, row.owner, *labels, *more, row.notes or ""]).lower()
 
 
-def found_by(statement: Select[Row], table: type[Row], query: ListQuery) -> Select[Row]:
-    """The rows with the text, the labels and the owner that were asked for."""
+def found_by(
+    statement: Select[Row], table: type[Row], query: ListQuery, *, near: bool
+) -> Select[Row]:
+    """The rows with the text, the labels and the owner that were asked for.
+
+    `near`: few rows are looked at, and the text of each is looked up; else all texts are read,
+    which are a fraction of the rows, for those hold whole plans.
+    """
     if query.owner is not None:
         statement = statement.where(table.owner == query.owner)
-    # The text of all rows is a fraction of the rows, which hold whole plans: it is looked at first.
     wanted = (query.q or "").lower().split()
-    wanted += [label.lower() for label in query.label]
-    for text in wanted:
-        statement = statement.where(table.id.in_(_ids_with(table, text)))
+    # As `_text` writes them, each in a line.
+    wanted += [f"\n{each}\n" if ":" in each else f"\n{each}:" for each in _lower(query.label)]
+    if wanted:
+        statement = statement.where(_has_texts(table, wanted, near=near))
     for label in query.label:
         key, colon, value = label.partition(":")
         stored = table.labels[key].as_string()
@@ -49,10 +60,28 @@ def found_by(statement: Select[Row], table: type[Row], query: ListQuery) -> Sele
     return statement
 
 
-def _ids_with(table: type[PlanRow] | type[JobRow], text: str) -> Select[UUID]:
+def _lower(texts: Iterable[str]) -> list[str]:
+    return [text.lower() for text in texts]
+
+
+def _has_texts(
+    table: type[PlanRow] | type[JobRow], wanted: Iterable[str], *, near: bool
+) -> ColumnElement[bool]:
     if table is PlanRow:
-        return select(PlanTextRow.plan_id).where(PlanTextRow.text.contains(text, autoescape=True))
-    return select(JobTextRow.job_id).where(JobTextRow.text.contains(text, autoescape=True))
+        row_id, text = PlanTextRow.plan_id, PlanTextRow.text
+    else:
+        row_id, text = JobTextRow.job_id, JobTextRow.text
+    having = [text.contains(each, autoescape=True) for each in wanted]
+    if near:
+        return exists().where(row_id == table.id, *having)
+    return table.id.in_(select(row_id).where(*having))
+
+
+def describe_new(row: PlanRow, described: NewDescription) -> None:
+    """Say of a plan that is not stored yet what came with its spec."""
+    row.name = described.name or row.name
+    row.labels, row.notes = described.labels, described.notes
+    row.text.text = text_of_plan(row)
 
 
 def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
-from sqlalchemy import exists, select
+from sqlalchemy import Select, exists, select
 from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
 from automap.planner.runs import Suggestion
@@ -36,7 +36,7 @@ from automap.service.schemas.measurements import (
 from automap.service.storage import descriptions
 from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now
-from automap.service.storage.paging import page_of
+from automap.service.storage.paging import filtered_page
 from automap.service.storage.stored_documents import (
     as_stored,
     required,
@@ -100,6 +100,15 @@ def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
 
 def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
     """One page of jobs, newest first."""
+
+    def matching(near: bool) -> Select[JobRow]:
+        return _matching(query, near=near)
+
+    rows, next_cursor = filtered_page(session, matching, JobRow, query, sort=query.sort)
+    return Page(items=[_job_summary(row) for row in rows], next_cursor=next_cursor)
+
+
+def _matching(query: JobQuery, *, near: bool) -> Select[JobRow]:
     shown = (PlanRow.spec_name, PlanRow.algorithm, PlanRow.iteration_seconds)
     statement = (
         select(JobRow)
@@ -109,7 +118,7 @@ def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
             *(defer(column, raiseload=True) for column in _DOCUMENTS),
         )
     )
-    statement = descriptions.found_by(statement, JobRow, query)
+    statement = descriptions.found_by(statement, JobRow, query, near=near)
     if query.kind is not None:
         statement = statement.where(JobRow.kind == query.kind)
     if query.status is not None:
@@ -122,8 +131,7 @@ def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
         statement = statement.where(JobRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(JobRow.created_at < query.created_before)
-    rows, next_cursor = page_of(session, statement, JobRow, query, sort=query.sort)
-    return Page(items=[_job_summary(row) for row in rows], next_cursor=next_cursor)
+    return statement
 
 
 def _job_summary(row: JobRow) -> JobSummary | ProfileJobSummary:

@@ -3,29 +3,34 @@
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Select, tuple_
+from sqlalchemy import Select, select, tuple_
 from sqlalchemy.orm import Session
 
 from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import FieldError
 from automap.service.schemas.base import PageQuery
+from automap.service.schemas.descriptions import ListQuery
 from automap.service.storage.tables import (
     ApiKeyRow,
     AuditRow,
+    BudgetRow,
     ClusterRow,
     JobRow,
     PlanRow,
     ProfileRow,
 )
 
-Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow)
+Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow, ApiKeyRow, AuditRow, BudgetRow)
+Found = TypeVar("Found", PlanRow, JobRow)
 NEWEST_FIRST = "-created_at"
+NEAR = 1000
+"""Rows in which a list looks for what was asked before it looks everywhere."""
 
 
 def page_of(
@@ -44,6 +49,44 @@ def page_of(
     Raises:
         InvalidInputError: the cursor is none of this service, or of another order.
     """
+    ordered = _ordered(statement, table, query, sort)
+    rows = session.scalars(ordered.limit(query.limit + 1)).all()
+    return _page(rows, query, sort)
+
+
+def filtered_page(
+    session: Session,
+    matching: Callable[[bool], Select[Found]],
+    table: type[Found],
+    query: ListQuery,
+    *,
+    sort: str,
+) -> tuple[Sequence[Found], str | None]:
+    """One page, like `page_of`, of plans or jobs that are found by what they contain.
+
+    What many rows have is found among the next few of the order (of the owner, if one was asked
+    for), which an index lists: to look for all that have it would take a time that grows with them.
+    What is not found there so often is rare, and then all that have it are few. `matching` gives
+    the rows that were asked for; with True, as a statement for few rows to look at.
+
+    Raises:
+        InvalidInputError: the cursor is none of this service, or of another order.
+    """
+    few = select(table.id)
+    if query.owner is not None:
+        few = few.where(table.owner == query.owner)
+    next_few = _ordered(few, table, query, sort).limit(NEAR)
+    near = matching(True).where(table.id.in_(next_few))
+    for statement in (near, matching(False)):
+        ordered = _ordered(statement, table, query, sort)
+        rows = session.scalars(ordered.limit(query.limit + 1)).all()
+        if len(rows) > query.limit:
+            break
+    return _page(rows, query, sort)
+
+
+def _ordered(statement: Select[Any], table: type[Row], query: PageQuery, sort: str) -> Select[Any]:
+    """After the cursor, in order, without the rows that have no place in it."""
     name, descending = sort.removeprefix("-"), sort.startswith("-")
     column = table.__table__.columns[name]
     if column.nullable:
@@ -54,14 +97,17 @@ def page_of(
         place = tuple_(value, row_id, types=[column.type, table.id.type])
         order = tuple_(column, table.id)
         statement = statement.where(order < place if descending else order > place)
-    statement = statement.order_by(
+    return statement.order_by(
         *((each.desc() if descending else each.asc()) for each in (column, table.id))
     )
-    rows = session.scalars(statement.limit(query.limit + 1)).all()
+
+
+def _page(rows: Sequence[Row], query: PageQuery, sort: str) -> tuple[Sequence[Row], str | None]:
     if len(rows) <= query.limit:
         return rows, None
     shown = rows[: query.limit]
-    return shown, _cursor(sort, getattr(shown[-1], name), shown[-1].id)
+    value = getattr(shown[-1], sort.removeprefix("-"))
+    return shown, _cursor(sort, value, shown[-1].id)
 
 
 def _cursor(sort: str, value: object, row_id: UUID) -> str:

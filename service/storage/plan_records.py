@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import delete, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session, defer, selectinload
 
 from automap.planner import Plan
@@ -14,12 +14,12 @@ from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
-from automap.service.storage import descriptions, history, job_records
+from automap.service.storage import costs, descriptions, history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
-from automap.service.storage.paging import page_of
+from automap.service.storage.paging import filtered_page
 from automap.service.storage.stored_documents import as_stored, required, stored_problem
-from automap.service.storage.tables import PlanModelRow, PlanRow, PlanTextRow
+from automap.service.storage.tables import JobRow, PlanModelRow, PlanRow, PlanTextRow
 
 
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None, owner: str = "local") -> PlanRow:
@@ -68,7 +68,7 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
 
 
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
-    """Delete it with the records of its runs; False: there is none, or it has not finished.
+    """Delete it with its runs, but what they have cost; False: there is none, or it runs yet.
 
     Raises:
         ConflictError: one of its jobs is not over.
@@ -81,20 +81,31 @@ def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
         return False
     if job_records.has_unfinished(session, plan_id):
         raise ConflictError(f"Plan {plan_id} has a job that is not over; cancel it first")
+    costs.keep(session, session.scalars(select(JobRow.id).where(JobRow.plan_id == plan_id)).all())
     session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
     return True
 
 
 def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
     """One page of plans, newest first."""
-    statement = select(PlanRow).options(
-        selectinload(PlanRow.models),
-        *(
-            defer(column, raiseload=True)
-            for column in (PlanRow.spec, PlanRow.plan, PlanRow.problem)
-        ),
+
+    def matching(near: bool) -> Select[PlanRow]:
+        return _matching(query, near=near)
+
+    rows, next_cursor = filtered_page(session, matching, PlanRow, query, sort=query.sort)
+    runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
+    return Page(
+        items=[_summary(row, _models(row), runs.get(row.id)) for row in rows],
+        next_cursor=next_cursor,
     )
-    statement = descriptions.found_by(statement, PlanRow, query)
+
+
+def _matching(query: PlanQuery, *, near: bool) -> Select[PlanRow]:
+    documents = (PlanRow.spec, PlanRow.plan, PlanRow.problem)
+    statement = select(PlanRow).options(
+        selectinload(PlanRow.models), *(defer(each, raiseload=True) for each in documents)
+    )
+    statement = descriptions.found_by(statement, PlanRow, query, near=near)
     if query.status is not None:
         statement = statement.where(PlanRow.status == query.status)
     if query.algorithm is not None:
@@ -102,18 +113,14 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
     if query.cluster is not None:
         statement = statement.where(PlanRow.cluster_name == query.cluster)
     if query.model is not None:
-        model = canonical_model(query.model)
-        statement = statement.where(PlanRow.models.any(PlanModelRow.architecture == model))
+        using = PlanModelRow.architecture == canonical_model(query.model)
+        users = select(PlanModelRow.plan_id).where(using)
+        statement = statement.where(PlanRow.models.any(using) if near else PlanRow.id.in_(users))
     if query.created_after is not None:
         statement = statement.where(PlanRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
-    rows, next_cursor = page_of(session, statement, PlanRow, query, sort=query.sort)
-    runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
-    return Page(
-        items=[_summary(row, _models(row), runs.get(row.id)) for row in rows],
-        next_cursor=next_cursor,
-    )
+    return statement
 
 
 def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:

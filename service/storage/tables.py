@@ -3,7 +3,17 @@
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from automap.service.schemas.documents import JsonObject
@@ -42,6 +52,9 @@ class PlanRow(Described, Base):
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
         Index(None, "owner", "created_at", "id"),
+        Index(None, "owner", "name", "id"),
+        Index(None, "algorithm", "created_at", "id"),
+        Index(None, "cluster_name", "created_at", "id"),
         Index(None, "name", "id"),
         Index(None, "iteration_seconds", "id"),
         Index(None, "price_per_iteration", "id"),
@@ -267,6 +280,40 @@ class JobLogRow(Base):
     end_position: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     """Characters printed up to the end of this stretch, over all attempts."""
     text: Mapped[str] = mapped_column(Text)
+
+
+class PastRunRow(Base):
+    """What a run has used whose job was deleted: what was spent stays spent."""
+
+    __tablename__ = "past_runs"
+
+    job_id: Mapped[UUID] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(String(64))
+    labels: Mapped[dict[str, str]] = mapped_column(Document)
+    plan_name: Mapped[str] = mapped_column(String(200))
+    model: Mapped[str | None] = mapped_column(String(200))
+    """The actor's."""
+    started_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    gpus: Mapped[int]
+    price_per_second: Mapped[float | None]
+    """What all its GPUs cost in a second; none: they have no price."""
+
+
+class BudgetRow(Base):
+    """What an owner, or all with a label, may use in a month before others are warned."""
+
+    __tablename__ = "budgets"
+    __table_args__ = (Index(None, "created_at", "id"), UniqueConstraint("of", "unit"))
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    of: Mapped[str] = mapped_column(String(200))
+    """owner:NAME or label:KEY:VALUE."""
+    unit: Mapped[str] = mapped_column(String(16))
+    """price or gpu_hours."""
+    amount: Mapped[float]
+    """In a calendar month, by UTC."""
 
 
 class IdempotencyRow(Base):

@@ -10,7 +10,7 @@ from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError, shown, value_at
-from automap.service.queues import job_queue, plan_queue
+from automap.service.queues import job_queue, plan_queue, waiting
 from automap.service.runs.checked_settings import (
     RunSettings,
     plan_errors,
@@ -20,7 +20,7 @@ from automap.service.runs.checked_settings import (
 from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
-from automap.service.storage import job_records, plan_records
+from automap.service.storage import budgets, job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.stored_documents import required
 from automap.service.storage.tables import JobRow, PlanRow
@@ -75,9 +75,23 @@ def _make(
         job_queue.enqueue(session, row)
         answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
+        told = {
+            "warnings": budgets.warnings(session, owner=row.owner, labels=row.labels),
+            "waits_for": waiting.waits_for(session, row.id),
+        }
     if spec is not None:
         service.dispatcher.wake()
-    return record
+    return record.model_copy(update=told)
+
+
+def find_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
+    """The job with this id, and what it waits for.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    record = job_records.find_job(session, job_id)
+    return record.model_copy(update={"waits_for": waiting.waits_for(session, job_id)})
 
 
 def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:

@@ -13,8 +13,9 @@ from automap.service.planners.messages import (
 )
 from automap.service.queues import plan_queue
 from automap.service.schemas.base import Body
+from automap.service.schemas.descriptions import NewDescription
 from automap.service.schemas.plans import PlanRecord
-from automap.service.storage import plan_records, profile_files
+from automap.service.storage import descriptions, plan_records, profile_files
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.plan_documents import StoredRecord, stored_record
 from automap.service.telemetry import context
@@ -23,7 +24,12 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 
 def post_plan(
-    service: ServiceParts, body: Body[JobSpec], *, key: str | None, respond_async: bool
+    service: ServiceParts,
+    body: Body[JobSpec],
+    described: NewDescription,
+    *,
+    key: str | None,
+    respond_async: bool,
 ) -> StoredRecord:
     """Plan a job, or queue it; an earlier request with the same key answers instead.
 
@@ -32,18 +38,27 @@ def post_plan(
         PlannerProcessError, BusyError: no planner process has answered.
         KeyReusedError, RequestInProgressError: the key stands for another request.
     """
+    given = described.model_dump(exclude_unset=True)
+    data = [body.data, given] if given else body.data
     with answering_once(
-        service.database, key, data=body.data, lease_seconds=service.settings.lease_seconds
+        service.database, key, data=data, lease_seconds=service.settings.lease_seconds
     ) as answer:
-        plan_id = answer.made or _make(service, body, answer, respond_async)
+        plan_id = answer.made or _make(service, body, described, answer, respond_async)
     with service.database.reading() as session:
         return stored_record(session, plan_id)
 
 
-def _make(service: ServiceParts, body: Body[JobSpec], answer: Answer, respond_async: bool) -> UUID:
+def _make(
+    service: ServiceParts,
+    body: Body[JobSpec],
+    described: NewDescription,
+    answer: Answer,
+    respond_async: bool,
+) -> UUID:
     spec = resolve_spec(service, body.content)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
     row = plan_records.new_plan_row(spec, cluster_name=named, owner=service.caller.owner)
+    descriptions.describe_new(row, described)
     with context.bound(plan_id=row.id):
         plan = None if respond_async else _plan_now(service, spec, answer)
     with service.database.transaction() as session:

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Query
 from automap.service.api.dependencies import ReadSessionDep
 from automap.service.api.openapi import problem_responses
 from automap.service.schemas.costs import CostQuery, Costs
-from automap.service.storage import costs
+from automap.service.storage import budgets, costs
 
 router = APIRouter(prefix="/costs", tags=["jobs"])
 
@@ -14,6 +14,8 @@ router = APIRouter(prefix="/costs", tags=["jobs"])
 def list_costs(query: Annotated[CostQuery, Query()], session: ReadSessionDep) -> Costs:
     """GPU hours and price of runs by day, owner, model, plan or label; those that run up to now.
 
-    The price is that of the plan's cluster; GPUs without one are counted in hours.
+    The price is that of the plan's cluster; GPUs without one are counted in hours. What was spent
+    stays when plans and jobs are deleted.
     """
-    return costs.costs(session, query)
+    found = costs.costs(session, query)
+    return found.model_copy(update={"budgets": budgets.all_budgets(session)})

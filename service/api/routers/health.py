@@ -11,7 +11,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", summary="Is the process alive?")
-def check_health() -> Health:
+async def check_health() -> Health:  # on the event loop: threads may all be at work
     """Answers as long as the process serves requests; touches nothing else."""
     return Health()
 

@@ -105,10 +105,11 @@ def list_jobs(
 def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJobRecord:
     """How far a job is, and its report.
 
-    Of a run what its calls took beside what was predicted; of a profile the versions stored, and
-    the cluster that was found.
+    Of a queued one what it waits for, by the rule by which workers take jobs; of a run what its
+    calls took beside what was predicted; of a profile the versions stored, and the cluster that was
+    found.
     """
-    record = job_records.find_job(session, job_id)
+    record = jobs.find_job(session, job_id)
     _ask_again_later(response, record)
     return record
 
@@ -123,7 +124,7 @@ def describe_job(job_id: UUID, body: DescriptionBody, session: SessionDep) -> An
     """Rename a job, note something of it, put labels on it or take them off (RFC 7396)."""
     descriptions.describe_job(session, job_id, body.content)
     session.flush()
-    return job_records.find_job(session, job_id)
+    return jobs.find_job(session, job_id)
 
 
 @router.get(

@@ -30,7 +30,7 @@ from automap.service.api.examples import (
 )
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.schemas.base import Body, Page
-from automap.service.schemas.descriptions import DescriptionPatch
+from automap.service.schemas.descriptions import DescriptionPatch, NewDescription
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.schemas.studies import (
@@ -91,6 +91,7 @@ _UNFINISHED = ("queued", "running")
 )
 def create_plan(
     body: SpecBody,
+    described: Annotated[NewDescription, Query()],
     service: ServiceDep,
     idempotency_key: KeyDep,
     prefer: PreferHeader = None,
@@ -99,10 +100,12 @@ def create_plan(
 
     Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
     poll the Location until `status` is `succeeded` or `failed`. A bad spec, and a job that fits no
-    placement, are answered 422 and nothing is stored.
+    placement, are answered 422 and nothing is stored. The query names and labels the plan.
     """
     respond_async = "respond-async" in (prefer or "").lower()
-    record = plans.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
+    record = plans.post_plan(
+        service, body, described, key=idempotency_key, respond_async=respond_async
+    )
     headers = {"Location": f"/v1/plans/{record.plan_id}", **_later(record.status)}
     if respond_async:
         headers["Preference-Applied"] = "respond-async"

@@ -78,6 +78,18 @@ class CostsArguments:
 
 
 @dataclass(frozen=True)
+class BudgetsArguments:
+    account: Account
+    action: Annotated[str, typer.Argument(metavar="list|set|remove", help="What to do.")]
+    of: str | None = argument("owner:NAME or label:KEY:VALUE.", metavar="WHOSE")
+    amount: float | None = option("What may be used in a month (UTC).", metavar="NUMBER")
+    unit: str = option(
+        "price (by the plans' clusters) or gpu_hours.", metavar="UNIT", default="price"
+    )
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
 class DiffArguments:
     before: Annotated[
         str, typer.Argument(metavar="PLAN", help="A plan's file, or with --server its id.")

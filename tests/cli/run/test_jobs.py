@@ -263,6 +263,12 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     told("jobs", job_id, "--cancel")
     assert json.loads(told("jobs", job_id, "--retry", "--json"))["retry_of"] == job_id
     assert "no run has used a GPU" in told("costs", "--by", "owner")
+    assert "no budgets" in told("budgets", "list")
+    assert "10.00" in told("budgets", "set", "owner:local", "--amount", "10")
+    shown = told("budgets", "set", "owner:local", "--amount", "20")
+    assert "20.00" in shown
+    assert "10.00" not in shown
+    assert "no budgets" in told("budgets", "remove", "owner:local")
     shown = told("diff", plan_id, plan_id)
     assert "the placements are the same" in shown
     assert "iteration_seconds" in shown

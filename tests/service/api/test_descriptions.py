@@ -6,11 +6,12 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
+from automap.service.storage import paging
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
 from tests.service.api.test_plan_list import add, ids, pages
 from tests.service.support.requests import problem
-from tests.service.support.samples import Json
+from tests.service.support.samples import Json, small_spec
 from tests.service.support.workers import add_job
 
 
@@ -66,7 +67,11 @@ def test_what_is_not_there_cannot_be_described(client: TestClient) -> None:
         problem(client.patch(path, json={"name": "x"}), 404, "not-found")
 
 
-def test_plans_are_found_by_text_label_and_owner(client: TestClient, database: Database) -> None:
+@pytest.mark.parametrize(("near", "limit"), [(1000, 50), (2, 1), (1, 2)])
+def test_plans_are_found_by_text_label_and_owner(
+    client: TestClient, database: Database, monkeypatch: pytest.MonkeyPatch, near: int, limit: int
+) -> None:
+    monkeypatch.setattr(paging, "NEAR", near)
     one, two, three = (add(database, minute) for minute in range(3))
     described(client, f"/v1/plans/{one}", labels={"team": "Math", "keep": ""}, notes="100 %_ done")
     described(client, f"/v1/plans/{two}", labels={"team": "code"}, name="Résumé of MATH")
@@ -83,10 +88,14 @@ def test_plans_are_found_by_text_label_and_owner(client: TestClient, database: D
         ({"label": "team:math"}, []),
         ({"label": ["team:Math", "keep"]}, [one]),
         ({"label": "keep:"}, [one]),
+        ({"label": "eam"}, []),
+        ({"label": "team:Mat"}, []),
+        ({"model": "llama-2-7b", "sort": "created_at"}, [one, two, three]),
+        ({"model": "llama-2-70b"}, []),
         ({"owner": "ann"}, [three]),
         ({"owner": "local", "q": "math", "label": "team:code"}, [two]),
     ):
-        assert ids(pages(client, **query)) == found, query
+        assert ids(pages(client, limit=limit, **query)) == found, query
     found = problem(client.get("/v1/plans", params={"label": "a:b:c"}), 422, "invalid-spec")
     assert found["errors"][0]["field"].startswith("query.label")
 
@@ -142,3 +151,24 @@ def test_a_list_as_csv_has_every_row_and_no_formula(client: TestClient, database
     add_job(database)
     (job,) = csv.DictReader(io.StringIO(client.get("/v1/jobs?format=csv").text))
     assert job["kind"] == "run"
+
+
+def test_a_plan_is_described_as_it_is_posted(client: TestClient) -> None:
+    described = {"name": "night", "label": ["team:math", "ok:"], "notes": "of 7"}
+    queue = {"Prefer": "respond-async", "Idempotency-Key": "night"}
+
+    def posted(**query: object) -> Any:
+        return client.post("/v1/plans", params=query, headers=queue, json=small_spec())  # type: ignore[arg-type]
+
+    first = posted(**described)
+    assert first.status_code == 202, first.text
+    plan = first.json()
+    assert (plan["name"], plan["notes"]) == ("night", "of 7")
+    assert plan["labels"] == {"team": "math", "ok": ""}
+    assert posted(**described).json()["id"] == plan["id"]
+    problem(posted(name="day"), 422, "idempotency-key-reused")
+    for query in ({"q": "NIGHT 7"}, {"label": "team:math"}):
+        assert ids(pages(client, **query)) == [plan["id"]]
+    for wrong in ({"label": "team"}, {"label": "a:b:c"}, {"owner": "eve"}, {"name": ""}):
+        found = problem(posted(**wrong), 422, "invalid-spec")
+        assert found["errors"][0]["field"].startswith("query.")

@@ -211,8 +211,10 @@ def test_a_key_plans_so_much_at_once(limited: TestClient, database: Database) ->
 
 def test_queues_have_an_end_for_keys(limited: TestClient, database: Database) -> None:
     key = bearer(made(database).key)
-    for _ in range(2):
-        add_job(database)
+    for owner in ("ada", "ada", "bob"):
+        add_job(database, owner=owner)
+    bob = bearer(made(database, owner="bob").key)
+    assert limited.post("/v1/jobs", headers=bob, json={}).status_code == 422  # has room for one
     for path, more in (("jobs", {}), ("profiles", {}), ("plans", {"Prefer": "respond-async"})):
         refused = limited.post(f"/v1/{path}", headers=key | more, json={})
         assert "AUTOMAP_MAX_QUEUED" in problem(refused, 429, "too-many-requests")["detail"]

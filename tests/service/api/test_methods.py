@@ -35,6 +35,8 @@ def test_head_does_not_follow_a_job(client: TestClient, database: Database) -> N
     [
         ("/v1/plans", "GET, HEAD, POST, OPTIONS"),
         ("/v1/plans/00000000-0000-0000-0000-000000000000", "GET, HEAD, PATCH, DELETE, OPTIONS"),
+        ("/v1/plans/history", "GET, HEAD, OPTIONS"),
+        ("/v1/plans/pareto", "POST, OPTIONS"),
         ("/v1/profiles/abc/default", "PUT, DELETE, OPTIONS"),
         ("/v1/estimates", "POST, OPTIONS"),
         ("/healthz", "GET, HEAD, OPTIONS"),
@@ -47,9 +49,11 @@ def test_options_and_405_name_every_method_of_a_path(
     options = client.options(path)
     assert (options.status_code, options.headers["allow"], options.content) == (204, allowed, b"")
     assert not [name for name in options.headers if name.startswith("access-control")]
-    refused = client.request("TRACE", path)
-    assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
-    assert refused.json()["type"] == "/problems/method-not-allowed"
+    others = {"GET", "POST", "PUT", "PATCH", "DELETE", "TRACE"} - set(allowed.split(", "))
+    for method in sorted(others):
+        refused = client.request(method, path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
+        assert refused.json()["type"] == "/problems/method-not-allowed"
 
 
 def test_options_of_what_is_not_there_is_404(client: TestClient) -> None:

@@ -2,13 +2,17 @@
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 
+import anyio.to_thread
 import pytest
+from fastapi.testclient import TestClient
 
+from automap.service.app import create_app
 from automap.service.schemas.documents import MAX_VALUES, DocumentError, load_document
-from tests.service.support.databases import migrated
+from tests.service.support.databases import migrated, settings_for
 from tests.service.support.servers import Server, serving
 
 SECONDS = 1.0
@@ -70,3 +74,34 @@ def test_a_body_has_so_many_values_at_most() -> None:
     for text in ("[" + "[]," * MAX_VALUES + "[]]", "[" + "0," * MAX_VALUES + "0]"):
         with pytest.raises(DocumentError, match="values"):
             load_document(text, media="json", max_bytes=2**25)
+
+
+def test_health_needs_no_thread_while_large_bodies_are_read(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The one thread that this service may use reads a body meanwhile."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('busy')}/automap.db"
+    migrated(url).dispose()
+    large = b"[" + b"[]," * 600_000 + b"0]"
+    with TestClient(create_app(settings_for(url, queue_planners=0))) as client:
+        assert client.portal is not None
+        client.portal.call(_allow_one_thread)
+        answers: list[int] = []
+
+        def post() -> None:
+            headers = {"Content-Type": "application/json"}
+            answers.append(client.post("/v1/profiles", content=large, headers=headers).status_code)
+
+        posting = threading.Thread(target=post)
+        posting.start()
+        healthy = 0
+        while posting.is_alive():
+            assert client.get("/healthz").status_code == 200
+            healthy += not answers
+        posting.join()
+    assert answers == [422]
+    assert healthy >= 3
+
+
+async def _allow_one_thread() -> None:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = 1

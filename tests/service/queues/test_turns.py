@@ -1,13 +1,25 @@
+"""Whose job is next: a property of the rule itself, and the queue that follows it."""
+
 from datetime import timedelta
+from random import Random
 from uuid import UUID
 
+import pytest
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
 
-from automap.service.queues import job_queue
+from automap.service.queues import job_queue, waiting
+from automap.service.queues.claims import places
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow, PlanRow
+from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.requests import problem
 from tests.service.support.workers import add_job
+
+OWNERS = ("ann", "bob", "cid", "dee")
+HOURS = st.dictionaries(st.sampled_from(OWNERS), st.floats(0, 1000, allow_nan=False))
 
 
 def queued(database: Database, owner: str, *, priority: int = 0) -> UUID:
@@ -77,3 +89,104 @@ def test_a_job_that_is_over_is_run_again(client: TestClient, database: Database)
     assert twice[0] == twice[1] != again["id"]
     missing = "/v1/jobs/11111111-2222-3333-4444-555555555555/retry"
     problem(client.post(missing), 404, "not-found")
+
+
+@given(hours=HOURS, owners=st.permutations(OWNERS))
+def test_places_depend_on_gpu_time_alone(hours: dict[str, float], owners: list[str]) -> None:
+    seconds = {owner: 3600 * value for owner, value in hours.items()}
+    found = places(seconds, owners)
+    assert found == places(seconds, OWNERS)
+    assert set(found.values()) == set(range(len(set(found.values()))))
+    for one in OWNERS:
+        for other in OWNERS:
+            # Equal to the minute is equal.
+            if seconds.get(one, 0.0) + 60 < seconds.get(other, 0.0):
+                assert found[one] < found[other]
+            if seconds.get(one, 0.0) == seconds.get(other, 0.0):
+                assert found[one] == found[other]
+
+
+@given(
+    lengths=st.lists(st.floats(0.1, 50), min_size=4, max_size=4),
+    hours=HOURS,
+    taken=st.integers(1, 60),
+)
+def test_nobody_is_passed_over_for_ever(
+    lengths: list[float], hours: dict[str, float], taken: int
+) -> None:
+    """Everybody always has a job waiting, each as long as all of theirs."""
+    used = {owner: 3600 * hours.get(owner, 0.0) for owner in OWNERS}
+    begun = dict(used)
+    length = dict(zip(OWNERS, lengths, strict=True))
+    for _ in range(taken):
+        place = places(used, OWNERS)
+        # The jobs of one who has just been served are younger.
+        owner = min(OWNERS, key=lambda each: (place[each], used[each] - begun[each], each))
+        assert used[owner] <= min(used.values()) + 60
+        used[owner] += 3600 * length[owner]
+    # Who has got something has got no further than one job beyond who has least.
+    least = min(used.values())
+    for owner in OWNERS:
+        if used[owner] > begun[owner]:
+            assert used[owner] <= least + 3600 * length[owner] + 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_queue_follows_priority_then_turns_then_age(database: Database, seed: int) -> None:
+    drawn = Random(seed)
+    past = {owner: drawn.randrange(3) for owner in OWNERS}
+    for owner, hours in past.items():
+        job_id = queued(database, owner)
+        assert claimed(database) == job_id
+        used(database, job_id, hours)
+    jobs = [(drawn.choice(OWNERS), drawn.randrange(2)) for _ in range(8)]
+    ids = [queued(database, owner, priority=priority) for owner, priority in jobs]
+    # None of those that follow has used anything yet: places stay as they are.
+    expected = sorted(range(8), key=lambda each: (-jobs[each][1], past[jobs[each][0]], each))
+    assert [claimed(database) for _ in ids] == [ids[each] for each in expected]
+    assert claimed(database) is None
+
+
+def test_a_queued_job_says_what_it_waits_for(client: TestClient, database: Database) -> None:
+    def told(job_id: UUID) -> str:
+        found = client.get(f"/v1/jobs/{job_id}").json()["waits_for"]
+        return str(found)
+
+    ann, other = queued(database, "ann"), queued(database, "ann")
+    bob = queued(database, "bob")
+    assert told(ann).startswith("a worker: none has taken it yet")
+    assert told(other) == f"its turn, after job {ann} (tiny, of ann): it is older"
+    urgent = queued(database, "ann", priority=1)
+    assert told(bob).endswith(f"{urgent} (tiny, of ann): it has priority 1, this job 0")
+    assert claimed(database) == urgent
+    used(database, urgent, hours=1)
+    assert told(urgent) == "None"
+    assert told(ann).endswith("bob has used less GPU time of late, or as much and it is older")
+    assert told(bob) == (
+        f"a worker with room for it: it is the next, after job {urgent} (tiny, of ann) on 8 GPUs"
+    )
+    measurement = add_measurement(database)
+    assert "this job measures, and has the cluster to itself" in told(measurement)
+    late = queued(database, "cid")
+    assert told(late).startswith(f"job {measurement} (")
+    assert told(late).endswith(": it measures, and has the cluster to itself")
+    with database.transaction() as session:
+        row = session.get_one(JobRow, bob)
+        plan = session.get_one(PlanRow, row.plan_id)
+        plan.status, plan.plan, plan.finished_at = "queued", None, None
+    assert told(bob) == "its plan, which is queued"
+
+
+def test_what_it_waits_for_is_what_workers_take(database: Database) -> None:
+    drawn = Random(7)
+    for _ in range(6):
+        queued(database, drawn.choice(OWNERS), priority=drawn.randrange(2))
+    while True:
+        with database.reading() as session:
+            ids = session.scalars(select(JobRow.id).where(JobRow.status == "queued")).all()
+            told = {job_id: waiting.waits_for(session, job_id) or "" for job_id in ids}
+        following = claimed(database)
+        if following is None:
+            break
+        assert [job_id for job_id in ids if told[job_id].startswith("a worker")] == [following]
+        assert all(str(following) in told[job_id] for job_id in ids if job_id != following)

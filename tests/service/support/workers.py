@@ -170,13 +170,13 @@ def add_plan(database: Database, plan: Plan | None = None) -> UUID:
         return row.id
 
 
-def add_job(database: Database, mode: str = "ok", **changes: Any) -> UUID:
+def add_job(database: Database, mode: str = "ok", *, owner: str = "local", **changes: Any) -> UUID:
     """A queued job of a plan of its own."""
     plan_id = add_plan(database)
     with database.transaction() as session:
         plan = session.get_one(PlanRow, plan_id)
         settings = RunSettings.model_validate(run_settings(mode, **changes))
-        row = job_records.new_job_row(plan, settings)
+        row = job_records.new_job_row(plan, settings, owner=owner)
         job_queue.enqueue(session, row)
         return row.id
 
