@@ -17,6 +17,7 @@ const LATER: Record<string, () => Promise<View>> = {
   job: async () => (await import("./job/page")).JobPage,
   new: async () => (await import("./form/page")).FormPage,
   diff: async () => (await import("./diff/page")).DiffPage,
+  costs: async () => (await import("./costs/page")).CostsPage,
 };
 
 function nameOf(place: Place): string {
@@ -91,6 +92,9 @@ export function App() {
           </To>
           <To name="jobs" here={name === "jobs" || name === "job"}>
             Jobs
+          </To>
+          <To name="costs" here={name === "costs"}>
+            Costs
           </To>
           <To name="new" here={name === "new"}>
             New plan

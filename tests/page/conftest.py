@@ -1,10 +1,9 @@
-"""One service for all tests of a process, one browser for all tests of a module."""
+"""One service and one browser for all tests of this folder that a process runs."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
 from tests.page import site as sites
 from tests.page.site import Site, Watched, chromium
@@ -22,50 +21,48 @@ def built() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with sites.site(tmp_path_factory.mktemp("page"), sites.specs()) as found:
         yield found
 
 
-@pytest.fixture(scope="module")
-def browser(built: None) -> Iterator[Browser]:
+@pytest.fixture(scope="package")
+def browser(built: None) -> Iterator[BrowserContext]:
+    """Its pages share what is cached and compiled; the key is each page's own."""
     with sync_playwright() as playwright, chromium(playwright) as found:
-        yield found
+        context = found.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(PATIENCE_MS)
+        yield context
 
 
 Open = Callable[..., tuple[Page, Watched]]
 
 
 @pytest.fixture
-def open_page(site: Site, browser: Browser) -> Iterator[Open]:
+def open_page(browser: BrowserContext) -> Iterator[Open]:
     """Opens an address as a person would; at the end nothing forbidden has happened."""
-    watched: list[Watched] = []
+    opened: list[tuple[Page, Watched]] = []
 
-    def opened(
-        address: str, *, width: int = 1280, go: bool = True, **options: Any
-    ) -> tuple[Page, Watched]:
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        watch = Watched(page, address)
-        watched.append(watch)
-        if go:
-            page.goto(address)
-        return page, watch
+    def at(address: str) -> tuple[Page, Watched]:
+        page = browser.new_page()
+        watched = Watched(page, address)
+        opened.append((page, watched))
+        page.goto(address)
+        return page, watched
 
-    yield opened
-    for context in browser.contexts:
-        context.close()
-    assert [each for watch in watched for each in watch.unexpected()] == []
+    yield at
+    for page, _ in opened:
+        page.close()
+    assert [each for _, watched in opened for each in watched.unexpected()] == []
 
 
 @pytest.fixture
 def see(open_page: Open) -> Callable[..., Page]:
     """The page at an address, once it shows its heading."""
 
-    def seen(address: str, **options: Any) -> Page:
-        page, _ = open_page(address, **options)
+    def seen(address: str) -> Page:
+        page, _ = open_page(address)
         page.locator("h1").first.wait_for()
         return page
 

@@ -6,16 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import BrowserContext, Page, Response, expect
 
 from tests.page.conftest import Open
-from tests.page.site import AXE, Site
+from tests.page.site import AXE, Site, Watched
 from tests.service.support.servers import serving
 
 See = Callable[..., Page]
 FIRST_VIEW_BYTES = 300_000
 KEY = "-".join(["first", "key"])
 SERIOUS = ("serious", "critical")
+WITHOUT_OTHER_PARTS = ("large plan", "export", "documents")
+"""Views of many elements, each of a kind that another view has, too."""
 VIEWS: dict[str, Callable[[Site], str]] = {
     "plans": lambda site: site.place("plans"),
     "jobs": lambda site: site.place("jobs"),
@@ -26,6 +28,7 @@ VIEWS: dict[str, Callable[[Site], str]] = {
     "export": lambda site: site.of_plan("overlapping", "export"),
     "documents": lambda site: site.of_plan("small", "json"),
     "job": lambda site: site.place("jobs", site.job_id),
+    "costs": lambda site: site.place("costs"),
     "form": lambda site: site.place("new"),
     "difference": lambda site: site.place(
         "diff", site.plans["small"]["id"], site.plans["large"]["id"]
@@ -39,11 +42,34 @@ def settled(page: Page) -> Page:
     return page
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_view_is_accessible_in_light_and_dark_and_narrow(site: Site, see: See, view: str) -> None:
-    page = settled(see(VIEWS[view](site), color_scheme="light"))
+@pytest.fixture(scope="module")
+def walked(site: Site, browser: BrowserContext) -> Iterator[tuple[Page, Watched]]:
+    """A page that goes from view to view as a person does: without loading itself again."""
+    page = browser.new_page()
+    watched = Watched(page, site.server.address)
+    page.goto(site.place("nowhere"))
     if AXE.is_file():  # the page may have come with a wheel
         page.evaluate(AXE.read_text(encoding="utf-8"))
+    yield page, watched
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(view, marks=[pytest.mark.slow] if view in WITHOUT_OTHER_PARTS else [])
+        for view in VIEWS
+    ],
+)
+def test_view_is_accessible_in_light_and_dark_and_narrow(
+    site: Site, walked: tuple[Page, Watched], view: str
+) -> None:
+    page, watched = walked
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(VIEWS[view](site))
+    expect(page.locator("h1")).not_to_have_text("There is no such page")
+    settled(page)
+    if AXE.is_file():
         # In the dark only colours differ.
         for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
             page.emulate_media(color_scheme=scheme)
@@ -52,6 +78,8 @@ def test_view_is_accessible_in_light_and_dark_and_narrow(site: Site, see: See, v
             assert [_in_short(each) for each in violations] == [], scheme
     page.set_viewport_size({"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert watched.found == []
+    page.goto(site.place("nowhere"))  # so that no view is taken for the next one
 
 
 def _in_short(violation: dict[str, Any]) -> str:
@@ -59,8 +87,16 @@ def _in_short(violation: dict[str, Any]) -> str:
     return f"{violation['id']}: {violation['help']}: {json.dumps(nodes, indent=1)}"
 
 
-def test_first_view_is_small(site: Site, open_page: Open) -> None:
-    page, _ = open_page(site.server.address, go=False)
+@pytest.fixture
+def nothing_cached(browser: BrowserContext) -> Iterator[BrowserContext]:
+    assert browser.browser is not None
+    context = browser.browser.new_context()
+    yield context
+    context.close()
+
+
+def test_first_view_is_small(site: Site, nothing_cached: BrowserContext) -> None:
+    page = nothing_cached.new_page()
     sizes: dict[str, int] = {}
 
     def count(response: Response) -> None:

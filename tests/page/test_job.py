@@ -9,6 +9,7 @@ from automap.service.storage.database import Database
 from tests.page.site import REWARD, Site, drifting_run
 from tests.page.test_plan import rows
 from tests.service.support.job_claims import keep, printed
+from tests.service.support.workers import add_job
 
 See = Callable[..., Page]
 
@@ -71,3 +72,16 @@ def test_cancelling_asks_first(site: Site, see: See) -> None:
     expect(page.get_by_role("button", name="Being ended …")).to_be_disabled()
     assert site.get(f"/v1/jobs/{job_id}").json()["cancelling"] is True
     site.server.client.post(f"/v1/jobs/{job_id}/cancel")
+
+
+def test_job_that_is_over_is_run_again(site: Site, see: See) -> None:
+    over = add_job(site.run.database, iterations=7)
+    site.server.client.post(f"/v1/jobs/{over}/cancel")
+    page = see(site.place("jobs", over))
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("link", name="repeats an earlier one")).to_have_attribute(
+        "href", f"#/jobs/{over}"
+    )
+    again = page.url.rpartition("/")[2]
+    assert site.server.client.post(f"/v1/jobs/{again}/cancel").json()["iterations"] == 7
+    expect(page.get_by_role("button", name="Run again")).to_be_visible()

@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from automap.planner.plan.types import Plan
 from automap.service.cli.plan.headline import headline, iteration
 from automap.service.cli.plan.timeline import events_of, rows_of
 from automap.service.cli.terminal import formats
+from tests.page.conftest import Open
 from tests.page.site import Site, Watched
 
 See = Callable[..., Page]
@@ -18,9 +19,9 @@ PLANS = ("small", "large", "overlapping")
 
 
 @pytest.fixture(scope="module", params=PLANS)
-def shown(site: Site, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Shown]:
+def shown(site: Site, browser: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Shown]:
     """The view of each plan, opened once for all tests that only read it."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page = browser.new_page()
     watched = Watched(page, site.server.address)
     page.goto(site.of_plan(request.param))
     page.locator(".gantt [data-call]").first.wait_for()
@@ -135,6 +136,44 @@ def test_everything_that_is_pointed_at_is_reached_by_keyboard(site: Site, see: S
     cells = page.locator(".cells[data-segment='h100:16']").first
     cells.press("Enter")
     expect(page.locator("#memory")).to_contain_text("h100[16-31]")
+
+
+def test_map_says_what_runs_out_of_memory(site: Site, see: See) -> None:
+    plan = site.plan("overlapping")
+    (call,) = (call for call in plan.calls if call.id == "actor.train")
+    assert call.out_of_memory_probability is not None
+    cells = see(site.of_plan("overlapping")).locator(".cells[data-segment='h100:0']").first
+    chance = f"runs out with a chance of {formats.chance(call.out_of_memory_probability)}"
+    assert chance in str(cells.get_attribute("aria-label"))
+
+
+def test_name_labels_and_notes_are_changed(site: Site, open_page: Open) -> None:
+    path = f"/v1/plans/{site.plans['large']['id']}"
+    page, watched = open_page(site.of_plan("large"))
+    watched.expected.append("status of 422")
+    form = page.get_by_role("form", name="Name, labels, notes")
+
+    def change(name: str, labels: str, notes: str) -> None:
+        page.get_by_role("button", name="Edit name, labels, notes").click()
+        form.get_by_label("Name", exact=True).fill(name)
+        form.get_by_label("Labels").fill(labels)
+        form.get_by_label("Notes").fill(notes)
+        form.get_by_role("button", name="Save").click()
+
+    change("renamed", "team:math draft", "one\ntwo")
+    expect(page.get_by_role("heading", level=1)).to_have_text("renamed")
+    stored = site.get(path).json()
+    assert stored["labels"] == {"team": "math", "draft": ""}
+    assert stored["notes"] == "one\ntwo"
+    expect(page.locator("a.label")).to_have_text(["team:math", "draft"])
+    change("", "not/a/label/", "")
+    expect(form.get_by_role("alert")).to_contain_text("not/a/label/")
+    form.get_by_label("Labels").fill("draft")
+    form.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("large")
+    stored = site.get(path).json()
+    assert (stored["labels"], stored["notes"]) == ({"draft": ""}, None)
+    site.server.client.patch(path, json={"labels": {"draft": None}})
 
 
 def test_nodes_of_a_large_cluster_that_are_alike_are_drawn_once(site: Site, see: See) -> None:

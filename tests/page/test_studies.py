@@ -83,12 +83,17 @@ def test_difference_of_two_plans(site: Site, see: See) -> None:
         formats.seconds(second.iteration_seconds),
     ]
     calls = rows(page, "Calls, seconds")
-    assert {*calls} == {call.id for plan in (first, second) for call in plan.calls}
+    syncs = {f"{sync.role}.sync" for plan in (first, second) for sync in plan.transitions}
+    assert {*calls} == {call.id for plan in (first, second) for call in plan.calls} | syncs
     only_first = {call.id for call in first.calls} - {call.id for call in second.calls}
     assert all(calls[call][1] == "–" for call in only_first)
-    placement = rows(page, "Placement")
-    assert placement["actor"][2] == "differs"
-    assert second.copies[0].layout.in_short() in placement["actor"][1]
+    told = site.get(f"/v1/plans/{ids[0]}/diff?with={ids[1]}").json()
+    placement = rows(page, "Placed or set otherwise")
+    assert {*placement} == {each["of"] for each in told["placement"]}
+    assert second.copies[0].layout.in_short() in placement["copy actor"][1]
+    spec = rows(page, "Asked for otherwise")
+    assert {*spec} == {each["field"] for each in told["spec"]}
+    assert spec["algorithm"] == ["ppo", "grpo"]
 
 
 def test_launch_is_that_of_the_service(site: Site, see: See) -> None:

@@ -27,7 +27,7 @@ export function headers(): Record<string, string> {
   return value ? { Authorization: `Bearer ${value}` } : {};
 }
 
-type Method = "get" | "post" | "delete";
+type Method = "get" | "post" | "patch" | "delete";
 type Operation<M extends Method, P> = P extends keyof paths
   ? paths[P] extends { [K in M]: infer Found }
     ? Found
@@ -60,8 +60,7 @@ async function ask<Op>(method: Method, path: string, asked: Asked<Op> = {}): Pro
   let url = path;
   for (const [name, value] of Object.entries(params.path ?? {}))
     url = url.replace(`{${name}}`, encodeURIComponent(String(value)));
-  const query = Object.entries(params.query ?? {}).map(([name, value]) => [name, String(value)]);
-  if (query.length) url += `?${new URLSearchParams(query).toString()}`;
+  url += queryText(params.query ?? {});
   const json = asked.body === undefined ? null : JSON.stringify(asked.body);
   return (await sent(
     url,
@@ -70,11 +69,21 @@ async function ask<Op>(method: Method, path: string, asked: Asked<Op> = {}): Pro
   )) as Answer<Op>;
 }
 
+/** What is asked for, after a question mark; each of several values by itself. */
+function queryText(query: object): string {
+  const pairs = Object.entries(query).flatMap(([name, value]) =>
+    (Array.isArray(value) ? value : [value]).map((each) => [name, String(each)]),
+  );
+  return pairs.length ? `?${new URLSearchParams(pairs).toString()}` : "";
+}
+
 export const api = {
   GET: <P extends PathsOf<"get">>(path: P, asked?: Asked<Operation<"get", P>>) =>
     ask<Operation<"get", P>>("get", path, asked),
   POST: <P extends PathsOf<"post">>(path: P, asked?: Asked<Operation<"post", P>>) =>
     ask<Operation<"post", P>>("post", path, asked),
+  PATCH: <P extends PathsOf<"patch">>(path: P, asked?: Asked<Operation<"patch", P>>) =>
+    ask<Operation<"patch", P>>("patch", path, asked),
   DELETE: <P extends PathsOf<"delete">>(path: P, asked?: Asked<Operation<"delete", P>>) =>
     ask<Operation<"delete", P>>("delete", path, asked),
 };
@@ -91,6 +100,11 @@ async function sent(url: string, request: RequestInit, type: string): Promise<un
   const body: unknown = isJson ? await response.json().catch(() => null) : await response.text();
   if (response.ok) return body;
   throw failure(body, response.status);
+}
+
+/** All rows of a list as CSV, whatever the page. */
+export async function csvOf(path: "/v1/plans" | "/v1/jobs", query: object): Promise<string> {
+  return (await sent(path + queryText({ ...query, format: "csv" }), {}, "")) as string;
 }
 
 /** Queues a spec as it was written, so that the service reads what the user reads. */

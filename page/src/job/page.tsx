@@ -8,8 +8,9 @@ import {
   type ProfileJobRecord,
   type RunRecord,
 } from "../api/types";
-import type { Place } from "../router";
+import { go, type Place } from "../router";
 import { Line } from "../shared/charts";
+import { Described } from "../shared/description";
 import * as format from "../shared/format";
 import { Figure, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
 import { REWARD, useEvents } from "./events";
@@ -38,6 +39,10 @@ export function JobPage({ place }: { place: Place }) {
 }
 
 function nameOf(job: JobRecord): string {
+  return job.name || usualName(job);
+}
+
+function usualName(job: JobRecord): string {
   return job.kind === "profile" ? "Measurement of the cluster" : job.spec_name;
 }
 
@@ -47,6 +52,11 @@ function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
     await api.POST("/v1/jobs/{job_id}/cancel", { params: { path: { job_id: job.id } } });
     onChange();
   });
+  const again = useAction(async () => {
+    const params = { path: { job_id: job.id } };
+    go(`/jobs/${(await api.POST("/v1/jobs/{job_id}/retry", { params })).id}`);
+  });
+  const problem = cancel.problem ?? again.problem;
   return (
     <>
       <div class="title">
@@ -55,9 +65,26 @@ function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
           <p class="quiet">
             <State of={job.status} /> ·{" "}
             {job.kind === "run" ? (job.algorithm ?? "own dataflow") : "profile"} ·{" "}
-            <time dateTime={job.created_at}>{format.moment(job.created_at)}</time>
+            <time dateTime={job.created_at}>{format.moment(job.created_at)}</time> · by {job.owner}
             {job.attempts > 1 ? ` · attempt ${job.attempts}` : ""}
+            {job.priority ? ` · priority ${job.priority}` : ""}
+            {job.retry_of && (
+              <>
+                {" "}
+                · <a href={`#/jobs/${job.retry_of}`}>repeats an earlier one</a>
+              </>
+            )}
           </p>
+          <Described
+            of={job}
+            list="jobs"
+            usual={usualName(job)}
+            save={async (patch) => {
+              const params = { path: { job_id: job.id } };
+              await api.PATCH("/v1/jobs/{job_id}", { params, body: patch });
+              onChange();
+            }}
+          />
         </div>
         {job.kind === "run" && (
           <a class="button" href={`#/plans/${job.plan_id}`}>
@@ -73,8 +100,13 @@ function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
             {job.cancelling ? "Being ended …" : "Cancel"}
           </button>
         )}
+        {!isOpen(job.status) && job.kind === "run" && (
+          <button type="button" disabled={again.busy} onClick={() => void again.run()}>
+            Run again
+          </button>
+        )}
       </div>
-      {cancel.problem && <Trouble problem={cancel.problem} />}
+      {problem && <Trouble problem={problem} />}
     </>
   );
 }

@@ -1,24 +1,31 @@
 /** What both lists share: filters in the address, pages one after another. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { problemOf } from "../api/resource";
-import type { Problem } from "../api/types";
+import { csvOf } from "../api/client";
+import { problemOf, useAction } from "../api/resource";
+import type { Description, Problem } from "../api/types";
 import { withQuery, type Place } from "../router";
+import { Labels } from "../shared/description";
+import { Trouble } from "../shared/parts";
 
 export function Choice(props: {
   label: string;
   value: string;
   among: readonly string[];
   onChange: (value: string) => void;
+  /** What the choice says that chooses nothing. */
+  none?: string;
+  /** A text for each, where it is not its name. */
+  texts?: Record<string, string>;
 }) {
   return (
     <label>
       {props.label}
       <select value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
-        <option value="">any</option>
+        <option value="">{props.none ?? "any"}</option>
         {props.among.map((each) => (
           <option key={each} value={each}>
-            {each}
+            {props.texts?.[each] ?? each}
           </option>
         ))}
       </select>
@@ -43,8 +50,69 @@ export function Filters(props: { place: Place; children: ComponentChildren; hint
   );
 }
 
-export function labelsOf(row: { labels: Record<string, string> }): string[] {
-  return Object.entries(row.labels).map(([key, value]) => (value ? `${key}:${value}` : key));
+const ASKED = ["q", "label", "owner"] as const;
+type Asked = { q?: string; label?: string[]; owner?: string };
+
+/** What the address asks of either list. */
+export function askedOf(place: Place): Asked {
+  const found = ASKED.map((name) => [name, (place.query.get(name) ?? "").trim()] as const);
+  const { label, ...others } = Object.fromEntries(found.filter(([, value]) => value)) as {
+    [name: string]: string;
+  };
+  return { ...others, ...(label && { label: [label] }) };
+}
+
+/** The label and the owner that rows must have: chosen by a click on a row's, taken off here. */
+export function Narrowed({ place }: { place: Place }) {
+  return (
+    <>
+      {(["label", "owner"] as const).map((name) => {
+        const value = place.query.get(name);
+        return value ? (
+          <button
+            key={name}
+            type="button"
+            aria-label={`Whatever the ${name}, not only ${value}`}
+            onClick={() => withQuery(place, { [name]: "" })}
+          >
+            {name} {value} <span aria-hidden="true">✕</span>
+          </button>
+        ) : null;
+      })}
+    </>
+  );
+}
+
+/** All rows that are asked for as a file: a link could not send the key. */
+export function Csv({ list, query }: { list: "plans" | "jobs"; query: object }) {
+  const fetched = useAction(async () => {
+    const text = await csvOf(`/v1/${list}`, query);
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = `${list}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  return (
+    <>
+      <button type="button" disabled={fetched.busy} onClick={() => void fetched.run()}>
+        CSV
+      </button>
+      {fetched.problem && <Trouble problem={fetched.problem} />}
+    </>
+  );
+}
+
+/** Who posted it, and its labels: each narrows the list to those that have it, too. */
+export function Whose(props: { of: Description; list: "plans" | "jobs"; first: string }) {
+  const { of, list } = props;
+  return (
+    <small>
+      {props.first} · by{" "}
+      <a href={`#/${list}?owner=${encodeURIComponent(of.owner ?? "")}`}>{of.owner}</a>{" "}
+      <Labels labels={of.labels ?? {}} list={list} />
+    </small>
+  );
 }
 
 interface Page<T> {

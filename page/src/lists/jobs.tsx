@@ -1,12 +1,15 @@
 import { api } from "../api/client";
 import type { JobSummary } from "../api/types";
 import { withQuery, type Place } from "../router";
-import { moment, seconds } from "../shared/format";
+import { count, moment, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
-import { Choice, Filters, labelsOf, usePages } from "./filters";
+import { askedOf, Choice, Csv, Filters, Narrowed, usePages, Whose } from "./filters";
 
 const STATES = ["queued", "starting", "running", "succeeded", "failed", "cancelled"] as const;
 const KINDS = ["run", "profile"] as const;
+
+const SORT_TEXTS = { created_at: "oldest first", name: "name" } as const;
+const SORTS = Object.keys(SORT_TEXTS) as (keyof typeof SORT_TEXTS)[];
 
 const COLUMNS = ["State", "Job", "Progress", "#s / iteration", "#Predicted s", "Drift", "Made"];
 
@@ -14,16 +17,17 @@ export function JobList({ place }: { place: Place }) {
   useTitle("Jobs");
   const status = STATES.find((each) => each === place.query.get("status"));
   const kind = KINDS.find((each) => each === place.query.get("kind"));
-  const words = (place.query.get("q") ?? "").trim();
-  const pages = usePages(`${status} ${kind} ${words}`, (cursor) =>
+  const sort = SORTS.find((each) => each === place.query.get("sort"));
+  const query = {
+    ...askedOf(place),
+    ...(sort && { sort }),
+    ...(status && { status }),
+    ...(kind && { kind }),
+  };
+  const pages = usePages(JSON.stringify(query), (cursor) =>
     api.GET("/v1/jobs", {
       params: {
-        query: {
-          ...(status && { status }),
-          ...(kind && { kind }),
-          ...(words && { q: words }),
-          ...(cursor && { cursor }),
-        },
+        query: { ...query, ...(cursor && { cursor }) },
       },
     }),
   );
@@ -46,6 +50,16 @@ export function JobList({ place }: { place: Place }) {
           among={KINDS}
           onChange={(value) => withQuery(place, { kind: value })}
         />
+        <Choice
+          label="Order"
+          value={sort ?? ""}
+          among={SORTS}
+          none="latest first"
+          texts={SORT_TEXTS}
+          onChange={(value) => withQuery(place, { sort: value })}
+        />
+        <Csv list="jobs" query={query} />
+        <Narrowed place={place} />
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
@@ -68,7 +82,7 @@ export function JobList({ place }: { place: Place }) {
 }
 
 function nameOf(job: JobSummary): string {
-  return job.kind === "run" ? job.name : "measurement of the cluster";
+  return job.name || "measurement of the cluster";
 }
 
 function Row({ job }: { job: JobSummary }) {
@@ -82,13 +96,11 @@ function Row({ job }: { job: JobSummary }) {
       </td>
       <th scope="row">
         <a href={`#/jobs/${job.id}`}>{nameOf(job)}</a>
-        <small>
-          {[run ? (run.algorithm ?? "own dataflow") : "profile", ...labelsOf(job)].join(" · ")}
-        </small>
+        <Whose of={job} list="jobs" first={run ? (run.algorithm ?? "own dataflow") : "profile"} />
       </th>
       <td data-label="Progress">
         <progress value={done} max={of || 1} aria-label={`Progress of ${nameOf(job)}`} />{" "}
-        {run ? `${done} of ${of}` : `${Math.round(done)} of ${Math.round(of)} s`}
+        {run ? `${count(done)} of ${count(of)}` : `${Math.round(done)} of ${Math.round(of)} s`}
       </td>
       <td class="number" data-label="s / iteration">
         {run?.measured_iteration_seconds ? seconds(run.measured_iteration_seconds) : "–"}

@@ -4,7 +4,7 @@ import type { PlanSummary } from "../api/types";
 import { go, withQuery, type Place } from "../router";
 import { count, gap, known, moment, price, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
-import { Choice, Filters, labelsOf, usePages } from "./filters";
+import { askedOf, Choice, Csv, Filters, Narrowed, usePages, Whose } from "./filters";
 
 const STATES = ["queued", "running", "succeeded", "failed", "cancelled"] as const;
 const ALGORITHMS = [
@@ -16,6 +16,16 @@ const ALGORITHMS = [
   "reinforce_plus_plus",
   "dapo",
 ] as const;
+
+const SORT_TEXTS = {
+  created_at: "oldest first",
+  name: "name",
+  iteration_seconds: "fastest first",
+  price_per_iteration: "cheapest first",
+  gpus_used: "fewest GPUs first",
+  "-gpus_used": "most GPUs first",
+} as const;
+const SORTS = Object.keys(SORT_TEXTS) as (keyof typeof SORT_TEXTS)[];
 
 const COLUMNS = [
   "State",
@@ -34,16 +44,17 @@ export function PlanList({ place }: { place: Place }) {
   useTitle("Plans");
   const status = STATES.find((each) => each === place.query.get("status"));
   const algorithm = ALGORITHMS.find((each) => each === place.query.get("algorithm"));
-  const words = (place.query.get("q") ?? "").trim();
-  const pages = usePages(`${status} ${algorithm} ${words}`, (cursor) =>
+  const sort = SORTS.find((each) => each === place.query.get("sort"));
+  const query = {
+    ...askedOf(place),
+    ...(sort && { sort }),
+    ...(status && { status }),
+    ...(algorithm && { algorithm }),
+  };
+  const pages = usePages(JSON.stringify(query), (cursor) =>
     api.GET("/v1/plans", {
       params: {
-        query: {
-          ...(status && { status }),
-          ...(algorithm && { algorithm }),
-          ...(words && { q: words }),
-          ...(cursor && { cursor }),
-        },
+        query: { ...query, ...(cursor && { cursor }) },
       },
     }),
   );
@@ -81,6 +92,16 @@ export function PlanList({ place }: { place: Place }) {
           among={ALGORITHMS}
           onChange={(value) => withQuery(place, { algorithm: value })}
         />
+        <Choice
+          label="Order"
+          value={sort ?? ""}
+          among={SORTS}
+          none="latest first"
+          texts={SORT_TEXTS}
+          onChange={(value) => withQuery(place, { sort: value })}
+        />
+        <Csv list="plans" query={query} />
+        <Narrowed place={place} />
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
@@ -90,9 +111,7 @@ export function PlanList({ place }: { place: Place }) {
           ))}
         </Table>
       )}
-      {shown?.length === 0 && (
-        <p class="quiet">There are no such plans.</p>
-      )}
+      {shown?.length === 0 && <p class="quiet">There are no such plans.</p>}
       {pages.more && (
         <p>
           <button type="button" onClick={() => void pages.more?.()}>
@@ -113,7 +132,7 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
       </td>
       <th scope="row">
         <a href={`#/plans/${plan.id}`}>{plan.name}</a>
-        <small>{[plan.algorithm ?? "own dataflow", ...labelsOf(plan)].join(" · ")}</small>
+        <Whose of={plan} list="plans" first={plan.algorithm ?? "own dataflow"} />
       </th>
       <td data-label="Models">{[...new Set(Object.values(plan.models))].join(", ") || "–"}</td>
       <td class="number" data-label="GPUs">

@@ -1,7 +1,7 @@
 /** Nodes and their GPUs: what lives on each, and how full its memory gets. */
 import { useContext } from "preact/hooks";
 import type { CopyPlan, GpuDescription, Plan } from "../api/types";
-import { count, gib, gpus as gpuNumbers, layout } from "../shared/format";
+import { chance, count, gib, gpus as gpuNumbers, layout } from "../shared/format";
 import { useWidth } from "../shared/parts";
 import { rowLabel } from "./gantt";
 import { LinkedContext, onPress } from "./linked";
@@ -67,20 +67,23 @@ export function GpuMap(props: {
 }
 
 function Legend({ plan, colours }: { plan: Plan; colours: Map<string, string> }) {
+  const pools = new Set(plan.copies.map((copy) => copy.pool)).size;
   return (
     <ul class="legend">
       {plan.copies.map((copy) => (
         <li key={copy.id} class={colours.get(copy.role) ?? ""}>
           <span class="swatch" aria-hidden="true" /> {copy.id}{" "}
-          <span class="quiet">{describe(copy)}</span>
+          <span class="quiet">{describe(copy, pools > 1)}</span>
         </li>
       ))}
     </ul>
   );
 }
 
-function describe(copy: CopyPlan): string {
-  const parts = [`GPUs ${gpuNumbers(copy.first_gpu, copy.num_gpus)}`, layout(copy.layout)];
+function describe(copy: CopyPlan, withPool: boolean): string {
+  const numbers = gpuNumbers(copy.first_gpu, copy.num_gpus);
+  const where = withPool ? `${copy.pool}[${numbers}]` : `GPUs ${numbers}`;
+  const parts = [where, layout(copy.layout)];
   if (copy.layout.sharding !== "none") parts.push(`sharded ${copy.layout.sharding}`);
   if (copy.offload !== "none") parts.push(`offloads ${copy.offload}`);
   return parts.join(" · ");
@@ -202,7 +205,7 @@ function Cells(props: { segment: Segment; num: number; node: string; drawing: Dr
   const chosen = links.segment === segment.id;
   const lives = segment.copies.map((copy) => copy.id).join(", ");
   const full = shown.call
-    ? `${gib(shown.total)} of ${gib(shown.capacity)} GiB in ${shown.call.id}`
+    ? `${gib(shown.total)} of ${gib(shown.capacity)} GiB in ${shown.call.id}${risk(shown)}`
     : "";
   const says = `${rowLabel(segment)}, ${props.node}: ${lives}; ${full}`;
   return (
@@ -234,6 +237,13 @@ function Cells(props: { segment: Segment; num: number; node: string; drawing: Dr
       <rect class="outline" x={-1} y={-1} width={num * step} height={TALL + 2} rx={3} />
     </g>
   );
+}
+
+/** How likely the call runs out of memory, where this GPU is one of its fullest. */
+function risk({ call, total }: Phase): string {
+  const probability = call?.out_of_memory_probability ?? null;
+  if (call === null || probability === null || Math.abs(call.peak_bytes - total) >= 1) return "";
+  return `, runs out with a chance of ${chance(probability)}`;
 }
 
 /** The memory of one GPU: what stays, and above it what the call adds. */

@@ -9,6 +9,7 @@ import { Copy, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
 import { roleColours } from "../shared/roles";
 import { Why } from "../why/page";
 import { WhatIf } from "../why/what_if";
+import { Described } from "../shared/description";
 import { Calls } from "./calls";
 import { Export } from "./export";
 import { Gantt } from "./gantt";
@@ -40,7 +41,7 @@ export function PlanPage({ place }: { place: Place }) {
     },
     ({ record }) => (isOpen(record.status) ? 1 : null),
   );
-  useTitle(record.data?.record.spec_name ?? "Plan");
+  useTitle(record.data?.record.name ?? "Plan");
   return (
     <Loaded from={record}>
       {({ record: found, gpus: known }) => (
@@ -67,12 +68,23 @@ function Title(props: { record: PlanRecord; part: string; onChange: () => void }
     <>
       <div class="title">
         <div>
-          <h1>{record.spec_name}</h1>
+          <h1>{record.name}</h1>
           <p class="quiet">
             <State of={record.status} /> · {record.algorithm ?? "own dataflow"}
             {record.gpus_used ? ` · ${numberOf(record.gpus_used, "GPU")}` : ""} ·{" "}
-            <time dateTime={record.created_at}>{moment(record.created_at)}</time>
+            <time dateTime={record.created_at}>{moment(record.created_at)}</time> · by{" "}
+            {record.owner}
           </p>
+          <Described
+            of={record}
+            list="plans"
+            usual={record.spec_name}
+            save={async (patch) => {
+              const params = { path: { plan_id: record.id } };
+              await api.PATCH("/v1/plans/{plan_id}", { params, body: patch });
+              props.onChange();
+            }}
+          />
         </div>
         <a class="button" href={`#/new?from=${record.id}`}>
           Change and plan anew

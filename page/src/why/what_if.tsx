@@ -49,7 +49,16 @@ function Clusters({ plan }: { plan: Plan }) {
         {pools.length > 1 && (
           <label>
             Pool
-            <select value={pool} onChange={(event) => setPool(event.currentTarget.value)}>
+            <select
+              value={pool}
+              onChange={(event) => {
+                const name = event.currentTarget.value;
+                setPool(name);
+                setNodes(
+                  around(pools.find((each) => each.name === name)?.num_nodes ?? 1).join(" "),
+                );
+              }}
+            >
               {pools.map((each) => (
                 <option key={each.name}>{each.name}</option>
               ))}
