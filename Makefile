@@ -43,8 +43,9 @@ EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput
 AREA ?=
 TESTS = $(if $(AREA),$(or $(wildcard tests/$(AREA)),$(wildcard tests/*/$(AREA)),$(wildcard \
 	tests/*/*/$(AREA)),$(error tests/ has no folder $(AREA))),tests)
-# Processes that share the tests; 0 runs them in pytest's own, for a debugger.
-WORKERS ?= auto
+# Processes that share the tests, one more than cores, as those that start others wait for them much
+# of their time; 0 runs them in pytest's own, for a debugger.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet

@@ -144,7 +144,8 @@ def _need_same_models(imported: Imported, launch: Launch, described: Framework) 
     for each in launch.settings:
         decision, role = decided[each.key]
         key = each.key.lstrip("+")
-        is_there = key in given or imported.values.get(key)
+        # What a framework runs by default is no model of the plan.
+        is_there = key in given or (decision != "model" and imported.values.get(key))
         if each.placeholder and decision not in OF_THE_RUN and not is_there:
             what = f"the plan has a model of the {role}" if decision == "model" else each.because
             told = f"{imported.file} line {imported.line}: {what}, and the launch no {key}"

@@ -20,7 +20,7 @@ FUNCTIONS = {
 }
 LABELS = {
     *("queue", "status", "state", "method", "route", "serves", "why", "proof", "gpus", "le"),
-    *("job", "instance", "task"),
+    *("job", "instance", "task", "of", "unit"),
 }
 DURATION = re.compile(r"\[(\d+[smhd]|\$__rate_interval)\]")
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -54,6 +54,7 @@ def scrape(tmp_path_factory: pytest.TempPathFactory) -> str:
     app = create_app(settings_for(url))
     client = TestClient(app, raise_server_exceptions=False)
     client.get("/healthz")
+    assert client.post("/v1/budgets", json={"of": "owner:ada", "amount": 5000}).status_code == 201
     happened(app.state.metrics)
     return client.get("/metrics").text
 
