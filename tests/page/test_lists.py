@@ -91,6 +91,18 @@ def test_costs_are_those_of_the_service(site: Site, see: See) -> None:
     expect(page.get_by_text("Nothing has run then.")).to_be_visible()
 
 
+def test_budgets_are_those_of_the_service(site: Site, see: See) -> None:
+    body = {"of": "label:team:math", "unit": "gpu_hours", "amount": 12}
+    made = site.server.client.post("/v1/budgets", json=body).json()
+    try:
+        page = see(site.place("costs"))
+        unit, amount, spent, _, warning = rows(page, "Budgets")["label:team:math"]
+        assert (unit, float(amount), float(spent)) == ("GPU-hours", 12.0, 0.0)
+        assert warning == "none"
+    finally:
+        site.server.client.delete(f"/v1/budgets/{made['id']}")
+
+
 @pytest.mark.slow
 def test_older_plans_come_page_by_page(site: Site, see: See) -> None:
     before = len(site.get("/v1/plans?limit=200").json()["items"])

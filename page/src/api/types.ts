@@ -22,6 +22,7 @@ export type Description = Pick<PlanSummary, "name" | "owner" | "labels" | "notes
 export type DescriptionPatch = Schemas["DescriptionPatch"];
 export type PlanDifference = Schemas["PlanDifference"];
 export type Quantity = Schemas["Quantity"];
+export type Budget = Schemas["BudgetRecord"];
 export type Cost = Schemas["Cost"];
 export type Problem = Schemas["Problem"];
 export type FieldError = Schemas["FieldError"];

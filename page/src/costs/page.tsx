@@ -1,7 +1,7 @@
 /** What runs have used and what it cost: by day, owner, model, plan, or the values of a label. */
 import { api } from "../api/client";
 import { useResource } from "../api/resource";
-import type { Cost } from "../api/types";
+import type { Budget, Cost } from "../api/types";
 import { withQuery, type Place } from "../router";
 import * as format from "../shared/format";
 import { Figure, Loaded, Table, useTitle } from "../shared/parts";
@@ -54,7 +54,7 @@ export function CostsPage({ place }: { place: Place }) {
         <Day name="To" value={to ?? ""} change={(value) => withQuery(place, { to: value })} />
       </form>
       <Loaded from={costs}>
-        {({ total, items }) => (
+        {({ total, items, budgets }) => (
           <>
             <dl class="figures">
               <Figure name="Price" value={format.price(total.price)}>
@@ -72,6 +72,7 @@ export function CostsPage({ place }: { place: Place }) {
             ) : (
               <Groups items={items} by={by} />
             )}
+            {budgets && budgets.length > 0 && <Budgets items={budgets} />}
           </>
         )}
       </Loaded>
@@ -142,4 +143,28 @@ function Groups({ items, by }: { items: Cost[]; by: string }) {
       ))}
     </Table>
   );
+}
+
+function Budgets({ items }: { items: Budget[] }) {
+  return (
+    <>
+      <h2>Budgets of this month</h2>
+      <Table label="Budgets" columns={["Of", "Unit", "#Amount", "#Spent", "#Expected", "Warning"]}>
+        {items.map((each) => (
+          <tr key={each.id}>
+            <th scope="row">{each.of}</th>
+            <td>{each.unit === "price" ? "price" : "GPU-hours"}</td>
+            <td class="number">{amount(each, each.amount)}</td>
+            <td class="number strong">{amount(each, each.spent)}</td>
+            <td class="number">{amount(each, each.forecast)}</td>
+            <td>{each.warning ? `⚠ ${each.warning}` : "none"}</td>
+          </tr>
+        ))}
+      </Table>
+    </>
+  );
+}
+
+function amount({ unit }: Budget, value: number): string {
+  return unit === "price" ? format.price(value) : hours(value);
 }

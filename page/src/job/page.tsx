@@ -30,6 +30,7 @@ export function JobPage({ place }: { place: Place }) {
         <>
           <Title job={found} onChange={record.reload} />
           {found.problem && <Trouble problem={found.problem} />}
+          {found.waits_for && <p role="status">Waits for {found.waits_for}.</p>}
           {found.kind === "profile" ? <Measurement job={found} /> : <Run job={found} />}
           <Log id={found.id} open={isOpen(found.status)} />
         </>

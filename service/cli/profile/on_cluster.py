@@ -37,6 +37,8 @@ def show_measurement(record: ProfileJobRecord) -> None:
         ),
         soft_wrap=True,
     )
+    if record.waits_for is not None:
+        out.print(Text(f"waits for {formats.printable(record.waits_for)}"), soft_wrap=True)
     if record.problem is not None:
         out.print(Text(formats.printable(record.problem.detail), style="red"), soft_wrap=True)
     kinds = _kinds(record)

@@ -67,6 +67,10 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
     """POST what makes a job; show it, or stay with it to its end."""
     response = service.ask("POST", path, data=request)
     record = _record(response, service)
+    if isinstance(record, JobRecord):
+        for warning in record.warnings:
+            line = Text(f"warning: {formats.printable(warning)}", style="yellow")
+            console.stderr_console().print(line, soft_wrap=True)
     if follow:
         _follow(service, record, as_json=as_json)
     elif as_json:
@@ -224,6 +228,8 @@ def _show(record: JobRecord | ProfileJobRecord) -> None:
         ),
         soft_wrap=True,
     )
+    if record.waits_for is not None:
+        out.print(Text(f"waits for {formats.printable(record.waits_for)}"), soft_wrap=True)
     if record.output is not None:
         out.print(Text(f"writes to {formats.printable(record.output)}"), soft_wrap=True)
     if record.problem is not None:

@@ -138,6 +138,9 @@ def test_jobs_are_listed_and_shown(server, database, capsys, monkeypatch):
     code, out, _ = call(capsys, "jobs", str(job_id), "--server", server)
     assert "tiny: succeeded" in out
     assert "0.250" in out
+    assert "waits for" not in out
+    code, out, _ = call(capsys, "jobs", str(other), "--server", server)
+    assert "waits for a worker: none has taken it yet, and no other job runs" in out
     code, out, _ = call(capsys, "jobs", str(job_id), "--server", server, "--logs")
     assert out == "all is well\n" * 4
     code, out, _ = call(capsys, "jobs", str(job_id), "--server", server, "--follow")
