@@ -22,7 +22,7 @@ _ABOUT = """\
 # Targets
 
 What runs a plan (`search.target`), as tables: enumeration, check, service and executor read the
-same ones (`planner/targets/tables.py`). `any` stands for everything that can be priced.
+same ones (a file each in `planner/targets/`). `any` stands for everything that can be priced.
 """
 
 

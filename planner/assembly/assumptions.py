@@ -12,7 +12,7 @@ from automap.planner.job.resolution import length_warnings
 from automap.planner.job.targets import refusal
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.spec import UNSTATED_CONCURRENCY
-from automap.planner.targets.tables import AUTOMAP
+from automap.planner.targets.automap import AUTOMAP
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
 """Bandwidth per GPU below which a network is remarked on: one gigabit Ethernet port for each GPU.

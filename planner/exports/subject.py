@@ -7,7 +7,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.frameworks.description import ENGINES, Framework
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlan, CopyPlan, Plan
-from automap.planner.targets.tables import FSDP
+from automap.planner.targets.automap import FSDP
 
 TRAINERS = ("actor", "reference", "critic")
 """Roles that frameworks put into one process on each GPU of their first range."""

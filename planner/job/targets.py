@@ -7,7 +7,8 @@ from automap.planner.dataflow.graph import Dataflow
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Model
 from automap.planner.spec import JobSpec
-from automap.planner.targets.tables import ANY, AUTOMAP, TARGETS
+from automap.planner.targets.automap import AUTOMAP
+from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.target import Target, pools_of_cores
 
 UNKNOWN = replace(

@@ -1,10 +1,10 @@
+from .automap import AUTOMAP as AUTOMAP
 from .capabilities import DIMENSIONS as DIMENSIONS
 from .capabilities import RolloutCapabilities as RolloutCapabilities
 from .capabilities import TrainingCapabilities as TrainingCapabilities
 from .capabilities import all_hold as all_hold
 from .limits import limits_in_words as limits_in_words
 from .tables import ANY as ANY
-from .tables import AUTOMAP as AUTOMAP
 from .tables import TARGETS as TARGETS
 from .tables import inside as inside
 from .target import ModelEngines as ModelEngines

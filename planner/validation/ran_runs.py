@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from automap.planner.cost import memory
-from automap.planner.targets.tables import AUTOMAP
+from automap.planner.targets.automap import AUTOMAP
 from automap.planner.validation.predictions import Assumptions, CannotPredictError
 from automap.planner.validation.rows import TrainingRow
 from automap.planner.validation.subjects import framework

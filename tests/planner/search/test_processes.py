@@ -19,7 +19,7 @@ from automap.planner.search.objectives import SearchResult
 from automap.planner.search.search import solve
 from automap.planner.search.space.processes import ProcessSpaces, of_process, shared_by
 from automap.planner.search.space.search_space import SearchSpace
-from automap.planner.targets.tables import VERL
+from automap.planner.targets.verl import VERL
 from tests.helpers.small_jobs import pool, small_job
 
 LIMITS = Limits(30.0)

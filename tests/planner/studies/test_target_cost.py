@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from automap.planner.studies.target_cost import target_cost
+from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.limits import limits
-from automap.planner.targets.tables import ANY, AUTOMAP, VERL
+from automap.planner.targets.tables import ANY
 from automap.planner.targets.target import Target
+from automap.planner.targets.verl import VERL
 from tests.helpers.small_jobs import pool, small_job
 
 PPO = small_job("ppo", cluster__pools=[pool(2, gpu="h100-80gb-sxm")])

@@ -3,7 +3,7 @@
 import pytest
 
 from automap.planner import catalogue
-from automap.planner.targets.tables import FSDP, MEGATRON
+from automap.planner.targets.automap import FSDP, MEGATRON
 
 
 def plain(**changes: object) -> catalogue.ModelArchitecture:

@@ -11,7 +11,8 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
-from automap.planner.targets.tables import NEMO_RL, inside
+from automap.planner.targets.nemo_rl import NEMO_RL
+from automap.planner.targets.tables import inside
 from tests.helpers.framework_plans import Wanted, spec_of
 
 

@@ -14,7 +14,7 @@ from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import estimate, make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.targets.forms import Form
-from automap.planner.targets.tables import OPENRLHF
+from automap.planner.targets.openrlhf import OPENRLHF
 from tests.helpers.framework_plans import Wanted
 from tests.helpers.openrlhf_plans import SAMPLE, Laid, job, plan_of
 

@@ -18,7 +18,9 @@ from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeR
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
-from automap.planner.targets.tables import ANY, AUTOMAP, VERL
+from automap.planner.targets.automap import AUTOMAP
+from automap.planner.targets.tables import ANY
+from automap.planner.targets.verl import VERL
 from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.specs import job_spec
 

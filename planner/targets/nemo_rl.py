@@ -1,0 +1,84 @@
+"""NeMo-RL 0.7.0: what it can run."""
+
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.target import Target
+
+NEMO_RL_ROLES = frozenset({"actor", "reference"})
+"""What lives in one process per GPU in NeMo-RL: the reference is a copy of the policy."""
+NEMO_RL_MEGATRON = TrainingCapabilities(
+    name="megatron",
+    stacks=("nemo-rl", "megatron-core"),
+    dimensions=frozenset({"tensor", "pipeline", "context", "expert"}),
+    shardings=frozenset({"optimizer"}),
+    scoring_shardings=frozenset({"none"}),
+    unknown_features=frozenset(
+        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
+    ),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    usual_stages=True,
+    roles=NEMO_RL_ROLES,
+    process_dimensions=("tensor", "pipeline", "context", "expert"),
+    uniform_middle=True,
+    # Adam on the host is another optimizer; else all of it goes there, or nothing.
+    offloads=frozenset({"none", "weights"}),
+    # The reference is a copy on the host that is swapped in.
+    scoring_offloads=frozenset({"weights"}),
+)
+NEMO_RL_DTENSOR = TrainingCapabilities(
+    name="fsdp",
+    stacks=("fsdp",),
+    # Its context parallelism takes no packed sequences.
+    dimensions=frozenset({"tensor"}),
+    shardings=frozenset({"full"}),
+    scoring_shardings=frozenset({"full"}),
+    unknown_features=frozenset({"indexer"}),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    tensor_divides=frozenset(
+        {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
+    ),
+    roles=NEMO_RL_ROLES,
+    process_dimensions=("tensor",),
+    offloads=frozenset({"none", "weights"}),
+    scoring_offloads=frozenset({"weights"}),
+    recomputes=frozenset({"none", "full"}),
+)
+NEMO_RL = Target(
+    name="nemo-rl@0.7.0",
+    summary="NeMo-RL 0.7.0: Megatron-core or DTensor (FSDP2) for all that trains, vLLM to generate",
+    training=(NEMO_RL_MEGATRON, NEMO_RL_DTENSOR),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm"}),
+        precisions=frozenset({"bf16", "fp8"}),
+        cache_precisions=frozenset({"bf16"}),
+        experts="replicas",
+        pipelines=False,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+    ),
+    process_roles=NEMO_RL_ROLES,
+    roles=NEMO_RL_ROLES | {"reward"},
+    algorithms=frozenset({"grpo", "reinforce_plus_plus", "dapo"}),
+    one_gpu_type=True,
+    ranges="equal",
+    shadows_apart=True,
+    stale_rollouts_apart=True,
+    tensor_in_node=True,
+    whole_nodes=True,
+    even_batches=True,
+    within_positions=True,
+    pretraining=False,
+    one_epoch=True,
+    packed_only=True,
+    recomputes_log_probs=True,
+    shared_settings=True,
+    offloads_to_generate=True,
+    overlaps_only_stale=True,
+    shared_reference=True,
+    cuda_only=True,
+    streams=False,
+    training_precisions=frozenset({"bf16"}),
+    takes_memory_settings=False,
+)

@@ -1,0 +1,85 @@
+"""OpenRLHF 0.11.2: what it can run."""
+
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.forms import Form
+from automap.planner.targets.target import Target
+
+OPENRLHF_ZERO = TrainingCapabilities(
+    name="zero",
+    # Transformers' own layers with FlashAttention-2, as under verl's FSDP; dealt at random.
+    stacks=("fsdp", "fsdp-eager"),
+    # AutoTP splits nothing but the products, which no price knows (docs/guides/exporting.md).
+    dimensions=frozenset({"context"}),
+    unknown_features=frozenset({"indexer"}),
+    # ZeRO 1, 2 and 3; models that only score are whole but under ZeRO 3.
+    shardings=frozenset({"optimizer", "gradient", "full"}),
+    scoring_shardings=frozenset({"none", "full"}),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    context_parallelism="ring",
+    recomputes=frozenset({"none", "full"}),
+    offloads=frozenset({"none", "optimizer"}),
+    # Weights on the host pass layer by layer in every micro-batch, which no price knows either.
+    scoring_offloads=frozenset({"none"}),
+    process_dimensions=("tensor", "context"),
+    one_sharding=True,
+)
+_OPENRLHF_PAIRS = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
+OPENRLHF_ROLES = frozenset({"actor", "reference", "critic", "reward"})
+OPENRLHF = Target(
+    name="openrlhf@0.11.2",
+    summary="OpenRLHF 0.11.2: DeepSpeed ZeRO for all that trains and scores, vLLM to generate",
+    training=(OPENRLHF_ZERO,),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm"}),
+        precisions=frozenset({"bf16"}),
+        cache_precisions=frozenset({"bf16"}),
+        experts="split",
+        pipelines=False,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+        # It leaves max_num_seqs to vLLM, whose default for an engine like this is small.
+        max_sequences=128,
+    ),
+    alike_roles=OPENRLHF_ROLES,
+    forms=(
+        Form("all models and rollouts together", False, (OPENRLHF_ROLES,), True, False),
+        Form(
+            "actor, reference and rollouts together, critic and reward model together elsewhere",
+            False,
+            _OPENRLHF_PAIRS,
+            True,
+            False,
+            needs="critic",
+        ),
+        Form(
+            "rollouts apart, actor and reference apart from critic and reward model",
+            True,
+            _OPENRLHF_PAIRS,
+            False,
+            None,
+        ),
+        Form("stale rollouts apart, all models together", True, (OPENRLHF_ROLES,), True, True),
+    ),
+    roles=OPENRLHF_ROLES,
+    algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo", "dapo"}),
+    optimizers=frozenset({"adam"}),
+    recomputes_log_probs=True,
+    one_gpu_type=True,
+    ranges="equal",
+    shadows_apart=True,
+    stale_rollouts_apart=True,
+    tensor_in_node=True,
+    whole_nodes=True,
+    even_batches=True,
+    within_positions=True,
+    pretraining=False,
+    shared_settings=True,
+    overlaps_only_stale=True,
+    packed_context=True,
+    shared_reference=True,
+    cuda_only=True,
+    streams=False,
+    training_precisions=frozenset({"bf16"}),
+    takes_memory_settings=False,
+)

@@ -1,0 +1,87 @@
+"""verl 0.9.1: what it can run."""
+
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.target import Target
+
+VERL_ROLES = frozenset({"actor", "reference", "critic"})
+"""What lives in one process per GPU in verl."""
+VERL_MEGATRON = TrainingCapabilities(
+    name="megatron",
+    stacks=("verl-megatron", "megatron-core"),
+    shardings=frozenset({"none", "optimizer"}),
+    scoring_shardings=frozenset({"none"}),
+    # Whether it trains an indexer is not known: no run of it with one is.
+    unknown_features=frozenset(
+        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
+    ),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    usual_stages=True,
+    roles=VERL_ROLES,
+    # One global parallel state: what the engine that is built first has goes for all.
+    process_dimensions=("tensor", "pipeline", "virtual_pipeline", "context", "expert"),
+    uniform_middle=True,
+)
+VERL_FSDP = TrainingCapabilities(
+    name="fsdp",
+    stacks=("verl", "fsdp"),
+    dimensions=frozenset({"context"}),
+    unknown_features=frozenset({"indexer"}),
+    shardings=frozenset({"gradient", "full"}),
+    scoring_shardings=frozenset({"full"}),
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    context_parallelism="ulysses",
+    context_divides=frozenset({"num_attention_heads"}),
+    context_repeats=frozenset({"num_key_value_heads"}),
+    roles=VERL_ROLES,
+    # The reference is on the host whatever its settings say.
+    scoring_offloads=frozenset({"weights"}),
+    recomputes=frozenset({"none", "full"}),
+)
+VERL_SERVED = TrainingCapabilities(
+    name="served",
+    stacks=("verl-megatron", "megatron-core", "verl", "fsdp"),
+    dimensions=frozenset({"tensor"}),
+    scoring_shardings=frozenset({"none"}),
+    roles=frozenset({"reward"}),
+)
+VERL = Target(
+    name="verl@0.9.1",
+    summary="verl 0.9.1: Megatron-core or FSDP for all that trains, vLLM or SGLang to generate",
+    training=(VERL_MEGATRON, VERL_FSDP, VERL_SERVED),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm", "sglang"}),
+        precisions=frozenset({"bf16", "fp8"}),
+        cache_precisions=frozenset({"bf16"}),
+        experts="replicas",
+        pipelines=False,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+    ),
+    process_roles=VERL_ROLES,
+    roles=VERL_ROLES | {"reward"},
+    algorithms=frozenset({"ppo", "grpo", "remax", "rloo", "reinforce_plus_plus", "dapo"}),
+    # Its ReMax is the older trainer's.
+    not_apart=frozenset({"remax"}),
+    one_engine=True,
+    one_gpu_type=True,
+    ranges="equal",
+    shadows_apart=True,
+    stale_rollouts_apart=True,
+    tensor_in_node=True,
+    whole_nodes=True,
+    even_batches=True,
+    within_positions=True,
+    pretraining=False,
+    served_roles=frozenset({"reward"}),
+    one_epoch_apart=True,
+    overlaps_only_stale=True,
+    packed_context=True,
+    shared_reference=True,
+    # What is exported has been held against verl's CUDA installation alone.
+    cuda_only=True,
+    streams=False,
+    training_precisions=frozenset({"bf16"}),
+    takes_memory_settings=False,
+)
