@@ -62,7 +62,7 @@ ADVISORY := https://api.osv.dev/v1/vulns/PYSEC-2018-28
 ADVISORIES := import urllib.request as request; request.urlopen("$(ADVISORY)", timeout=10)
 
 .PHONY: chaos help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
-	bench-executor loop reproduce lock schema clean
+	bench-executor loop gpu-check reproduce lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print th
 
 chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random faults and count what is lost (CHAOS=--database postgresql)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(CHAOS)
+
+gpu-check: $(EXECUTOR_STAMP)  ## show what only a GPU can, in ten minutes; writes docs/internals/gpu_check.md (GPU_CHECK=--on cpu)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.gpu_check $(GPU_CHECK)
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction

@@ -12,7 +12,6 @@ minutes at a time.
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from pathlib import Path
 
 from automap.planner.profiles.folder import disturbances, fingerprint
 from benchmarks.loop import learning, plot, table
-from benchmarks.loop.jobs import SIZES, Sizes, pool_of, variants
+from benchmarks.loop.jobs import SIZES, pool_of, variants
+from benchmarks.loop.profiling import profiled
 from benchmarks.loop.runs import Outcome, planned, run
 
 COMMAND = "make loop"
@@ -40,7 +40,7 @@ def main() -> None:
     given.work.mkdir(parents=True, exist_ok=True)
     began, load = time.monotonic(), os.getloadavg()[0]
     sizes = SIZES["cuda" if _has_gpu() else "cpu"]
-    profile = given.profile or _profiled(given.work, sizes, given.budget)
+    profile = given.profile or profiled(given.work, sizes, given.budget)
     pool = pool_of(profile)
     wanted = [
         each
@@ -79,21 +79,6 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def _profiled(work: Path, sizes: Sizes, budget: float) -> Path:
-    """A profile of this machine, with the shapes of the job's model."""
-    from automap.executor.engines.random_model import config_of
-
-    folder, model = work / "profile", work / "model"
-    config_of(sizes.architecture).save_pretrained(model)
-    command = [
-        *(sys.executable, "-m", "automap.service.cli.main", "profile", "--quiet"),
-        *("--models", f"{model.absolute()}/config.json"),
-        *("--budget", str(budget), "--ranks", "2", "--output", str(folder)),
-    ]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return folder
 
 
 def _conditions(profile: Path, load: float, seconds: float, outcomes: Sequence[Outcome]) -> str:
