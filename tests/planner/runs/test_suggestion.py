@@ -1,11 +1,13 @@
 """Why a run drifts from its plan, and what to do about it, from made-up iterations."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from automap.planner.plan.types import Plan
+from automap.planner.plan.types import Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.runs.iterations import Iteration, ObservedLengths, SlowRank, Window
 from automap.planner.runs.suggestion import (
@@ -18,6 +20,8 @@ from automap.planner.runs.suggestion import (
 from automap.planner.spec import JobSpec
 from automap.planner.spec.lengths import LengthSpec
 from tests.service.support.samples import tiny_spec
+
+ASYNCHRONOUS = Path("examples/grpo-async-qwen2.5-7b-32xh100.yaml")
 
 
 @cache
@@ -165,3 +169,25 @@ def test_observed_lengths_become_a_spec_below_its_maximum() -> None:
     assert means is not None
     assert means.spec(before) == LengthSpec(mean=400.0, max=400)
     assert ObservedLengths.over([ObservedLengths()]) is None
+
+
+def test_a_rollout_pool_at_half_its_speed_is_told_and_gets_gpus_of_the_trainer() -> None:
+    document = yaml.safe_load(ASYNCHRONOUS.read_text())
+    document["cluster"]["pools"][0]["num_nodes"] = 8
+    planned = make_plan(JobSpec.model_validate(document))
+    calls = planned_seconds(planned)
+    calls["actor.generate"] *= 2
+    slow = Window(first=6, last=10, seconds=calls["actor.generate"], calls=calls)
+    found = suggest(planned, run_window(slow))
+    assert kinds(found) == {"estimate": ["actor.generate"]}
+    assert found.replan is not None
+    assert found.replan.verdict == "move"
+    assert found.replan.placement is not None
+    before, after = (_rollout_gpus(each) for each in (planned.placement(), found.replan.placement))
+    assert after > before, found.replan.changes
+
+
+def _rollout_gpus(placement: Placement) -> int:
+    """GPUs of the copy that generates apart from the trainer."""
+    (shadow,) = (copy for copy in placement.copies if copy.id == "actor.shadow")
+    return shadow.num_gpus
