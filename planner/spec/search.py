@@ -84,6 +84,19 @@ class SearchSpec(SpecModel):
         description="Iterations by which rollout weights may lag behind training; 0: on-policy. "
         "Above 0 iterations overlap, whatever iteration_barrier says",
     )
+    continuous_rollouts: bool = Field(
+        default=False,
+        description="Generate without batches, on GPUs that do nothing else: a finished response "
+        "makes room for the next, training takes a batch whenever so many are finished, and "
+        "weights come while responses are in flight. staleness bounds how many may be: with those "
+        "finished and not yet trained on at most (staleness + 1) iterations' responses",
+    )
+    keep_cache_at_sync: bool = Field(
+        default=False,
+        description="With continuous_rollouts: responses in flight keep the cache that older "
+        "weights computed (PipelineRL). false: new weights compute it again, one more prefill of "
+        "all that is in flight with every weight sync (AReaL)",
+    )
     iteration_barrier: bool = Field(
         default=True,
         description="Every call of an iteration ends before the next begins; staleness lifts it. "
@@ -188,6 +201,33 @@ class SearchSpec(SpecModel):
                 f"only objective: fewest_gpus has a target, and the objective is {self.objective}",
                 remedy="leave it out, or set objective: fewest_gpus",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _continuous_has_slack(self) -> Self:
+        if self.keep_cache_at_sync and not self.continuous_rollouts:
+            raise FieldValueError(
+                "keep_cache_at_sync",
+                "is true, but weights come to responses in flight only with continuous_rollouts",
+                remedy="leave it out, or set continuous_rollouts: true",
+            )
+        if not self.continuous_rollouts:
+            return self
+        if self.staleness == 0:
+            raise FieldValueError(
+                "continuous_rollouts",
+                "is true, but staleness is 0: without slack every batch drains before it is "
+                "trained on",
+                remedy="set staleness to 1 or more (2 to 8 are usual), or leave it out",
+            )
+        for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
+            if getattr(self, name):
+                raise FieldValueError(
+                    name,
+                    "is true, and continuous_rollouts as well: what never drains has no tail, and "
+                    "its finished responses flow as they are",
+                    remedy="leave out one of the two",
+                )
         return self
 
     @model_validator(mode="after")
