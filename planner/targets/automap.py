@@ -73,6 +73,7 @@ AUTOMAP = Target(
     ranges="nested",
     cuda_only=True,
     streams=False,
+    continuous=True,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
     takes_memory_settings=False,
 )

@@ -71,6 +71,8 @@ def small_plan(
     program: Program | None = None,
     staleness: int = 0,
     barrier: bool = True,
+    continuous: bool = False,
+    keep_cache: bool = False,
     **workload: Any,
 ) -> Plan:
     """Every role where it is said; `shadow` generates in the actor's stead.
@@ -78,7 +80,12 @@ def small_plan(
     `order` moves these calls to the front, as far as they may.
     """
     spec = small_spec(algorithm, roles, **workload)
-    overlap = {"staleness": staleness, "iteration_barrier": barrier}
+    overlap = {
+        "staleness": staleness,
+        "iteration_barrier": barrier,
+        "continuous_rollouts": continuous,
+        "keep_cache_at_sync": keep_cache,
+    }
     spec = spec.model_copy(update={"search": spec.search.model_copy(update=overlap)})
     copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
     if shadow is not None:
