@@ -47,10 +47,10 @@ def continuous_report(
     assert steady is not None, "it does not drain"
     replicas = int(engine.data_parallel_size[0])
     batches, gain = pricing_by_batches(pricing), 1.0
-    running = float(steady.running[0])
+    running, flight = float(steady.running[0]), float(steady.flight_seconds[0])
     if admission.drains:
         phases = batches.generation_phases(call, pool, engine, kv_cache_bytes=cache)
-        running = _mean_of_batch(phases)
+        running, flight = _mean_of_batch(phases), generating.seconds
     else:
         room = _room_for_cache(pricing, generating, copy)
         least, drained = (
@@ -65,6 +65,7 @@ def continuous_report(
         admitted_responses=(search.staleness + 1) * accepted,
         most_in_flight=(search.staleness + 1 - search.training_slack) * accepted,
         least_in_flight=(search.staleness - search.training_slack) * accepted,
+        flight_seconds=flight,
         slots_per_replica=int(steady.slots[0]),
         running_per_replica=running,
         least_full_staleness=least_full_staleness(pricing.job, steady, replicas=replicas),
@@ -114,14 +115,16 @@ def pricing_by_batches(pricing: Pricing) -> Pricing:
 
 
 def least_full_staleness(job: Job, steady: ContinuousGeneration, *, replicas: int) -> int | None:
-    """The least staleness with which as many are always in flight as keep every replica full.
+    """The least staleness that holds up no replica; None: more than a spec may ask for.
 
-    None where that is more than a spec may ask for.
+    As many are always in flight as keep every replica full, and the longest response ends before it
+    is too old.
     """
     batches = float(steady.needed[0]) * replicas / job.spec.workload.num_sequences
+    flight = float(steady.flight_seconds[0] / steady.flow_seconds[0])
     for staleness in range(1, MOST_STALENESS + 1):
         search = job.spec.search.model_copy(update={"staleness": staleness})
-        if staleness - search.training_slack >= batches - 1e-9:
+        if staleness - search.training_slack >= max(batches, flight) - 1e-9:
             return staleness
     return None
 
@@ -135,7 +138,8 @@ def continuous_lines(report: ContinuousReport | None, *, staleness: int) -> Iter
         enough = "no staleness keeps" if least is None else f"staleness {least} keeps"
         yield (
             f"search.staleness: with {staleness} a replica runs {report.running_per_replica:.0f} "
-            f"of the {report.slots_per_replica} responses that it could at once; {enough} it full"
+            f"of the {report.slots_per_replica} responses that it could at once, and batches may "
+            f"wait for their longest response; {enough} it full"
         )
     if report.gain < WORTHWHILE_GAIN:
         yield (

@@ -18,6 +18,8 @@ from automap.planner.plan.types import CallPlan, ContinuousReport
 
 SPARE_DEVIATIONS = 2.0
 ROUNDING = 1e-6
+LITTLE = 0.02
+"""Share by which Little's law may miss a flow that is interpolated between followed ones."""
 
 
 def wrong_continuous(subject: Subject) -> Iterator[str]:
@@ -128,22 +130,45 @@ def _held(subject: Subject, call: CallPlan) -> float:
 def _staleness_is_enough(
     subject: Subject, report: ContinuousReport, call: CallPlan
 ) -> Iterator[str]:
-    """The stated staleness keeps all slots full, by Little's law, and one less does not.
+    """No response is too old when it is trained on, and the stated least staleness is the least.
 
-    Full engines have slots × E[longest of a prompt's responses] / E[L] responses in flight, and
-    more by the share that is with its environment: τ is taken from the stated rate.
+    By Little's law the mean response is in flight for what is in flight over the rate, the longest
+    of a batch for as much more as it is longer. Where batches wait for it, only that they wait long
+    enough can be said.
     """
-    workload = subject.job.spec.workload
-    lengths, mass = workload.response_length.distribution()
-    below = np.minimum(np.cumsum(mass), 1.0)
-    longest = float(lengths @ np.diff(np.append(0.0, below**workload.responses_per_prompt)))
+    workload, staleness = subject.job.spec.workload, subject.job.spec.search.staleness
+    room, seconds = staleness - report.training_slack, report.seconds
+    if room and report.flight_seconds > room * seconds * (1 + ROUNDING):
+        yield (
+            f"the longest response is in flight for {report.flight_seconds:.6g} s, but staleness "
+            f"{staleness} leaves it {room * seconds:.6g} s"
+        )
+    if not room or workload.environment_seconds_per_turn:
+        return  # how long an environment keeps what is in flight only the price knows
+    waits = report.flight_seconds > room * seconds * (1 - ROUNDING)
+    mean, longest, group = (
+        _mean_longest(subject, number)
+        for number in (1, subject.calls[call.id].num_sequences, workload.responses_per_prompt)
+    )
     replicas = int(engine_of(call).data_parallel_size[0])
-    full = report.slots_per_replica * replicas * longest / float(lengths @ mass)
-    if workload.environment_seconds_per_turn:
-        return  # how many are away depends on the seconds of a step, which only the price knows
-    batches, stated = full / workload.num_sequences, report.least_full_staleness
+    flight = longest / mean * report.running_per_replica * replicas / report.responses_per_second
+    if not waits and not math.isclose(flight, report.flight_seconds, rel_tol=LITTLE):
+        yield (
+            f"the longest response is in flight for {report.flight_seconds:.6g} s, but by what is "
+            f"in flight and the rate it is {flight:.6g} s"
+        )
+    batches = report.slots_per_replica * replicas * group / mean / workload.num_sequences
+    batches = max(batches, report.flight_seconds / seconds)
+    stated = report.least_full_staleness
     if stated is not None and stated - max(stated // 2, 1) < batches - ROUNDING:
-        yield f"staleness {stated} is said to keep the engines full, but {batches:.3f} batches do"
-    fewer = (subject.job.spec.search.staleness if stated is None else stated) - 1
-    if fewer >= 1 and stated is not None and fewer - max(fewer // 2, 1) >= batches + ROUNDING:
-        yield f"staleness {fewer} keeps the engines full as well as {stated}, the stated least"
+        yield f"staleness {stated} is said to hold up no replica, but {batches:.3f} batches do"
+    fewer = 0 if stated is None or waits else stated - 1
+    if fewer and fewer - max(fewer // 2, 1) >= batches + ROUNDING:
+        yield f"staleness {fewer} holds up no replica, and {stated} is the stated least"
+
+
+def _mean_longest(subject: Subject, number: int) -> float:
+    """Mean length of the longest of so many responses."""
+    lengths, mass = subject.job.spec.workload.response_length.distribution()
+    below = np.minimum(np.cumsum(mass), 1.0)
+    return float(lengths @ np.diff(np.append(0.0, below**number)))

@@ -4,7 +4,9 @@ Little's law: R replicas that run n responses each, of E[L] tokens, finish R·n 
 second, τ being the seconds of a decode step and c the tokens that a response has cached. A response
 that is looked at in flight is more often a long one: c = P + E[L²] / 2 E[L], not P + E[L] / 2. How
 many may be in flight is bounded by the cache, by the sequences that an engine takes, and by the
-staleness (`steady_state`). No batch ends, so no tail is waited for.
+staleness (`steady_state`). No batch ends, so no tail is waited for, except that no response may be
+older than the staleness when it is trained on: one that began just before new weights came has
+η − lag batches to end, so these last at least as long as the longest response is in flight.
 
 Sources: AReaL (arXiv 2505.24298) for the bound and the cache that a weight update drops, PipelineRL
 (arXiv 2509.19128) for the cache that is kept. No number is fitted.
@@ -35,6 +37,7 @@ from automap.planner.cost.generation.steady_state import (
     FollowedFlow,
     Lengths,
     followed_flow,
+    of_longest,
 )
 from automap.planner.cost.generation.survival import variation
 from automap.planner.cost.operators.profile import Profile
@@ -61,11 +64,13 @@ class Admission:
     """Responses of a prompt: they count as in flight until the last of them ends."""
     keeps_cache: bool
     """Whether a weight sync leaves the cache of what is in flight as it is."""
+    batches: int
+    """Batches that a response may take to end: the staleness without what training may hold."""
 
     @property
     def drains(self) -> bool:
         """True where all that is admitted is waited for before more is: batch by batch."""
-        return self.least == 0
+        return self.batches == 0
 
     @staticmethod
     def of(search: SearchSpec, call: Call, workload: WorkloadSpec) -> "Admission | None":
@@ -76,15 +81,21 @@ class Admission:
         if not search.continuous_rollouts:
             return None
         accepted = min(workload.num_sequences / call.num_sequences, 1.0)
-        least = accepted * (search.staleness - search.training_slack)
+        batches = search.staleness - search.training_slack
         return Admission(
-            least + accepted, least, workload.responses_per_prompt, search.keep_cache_at_sync
+            most=accepted * (batches + 1),
+            least=accepted * batches,
+            group=workload.responses_per_prompt,
+            keeps_cache=search.keep_cache_at_sync,
+            batches=batches,
         )
 
     def with_one_more(self) -> "Admission":
         """The admission with one more batch of slack."""
         step = self.most - self.least
-        return replace(self, most=self.most + step, least=self.least + step)
+        return replace(
+            self, most=self.most + step, least=self.least + step, batches=self.batches + 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,8 @@ class ContinuousGeneration:
     prefill: SecondsColumns
     """Seconds of the prompts of a batch, and of caches that are computed again."""
     decode: SecondsColumns
-    """Seconds of the decode steps in which a batch finishes."""
+    """Seconds of the decode steps in which a batch finishes; bubble: those for which a batch waits
+    for its longest response."""
     slots: FloatArray
     """Responses that the engine runs at once at most: its cache and its own limit hold so many."""
     running: FloatArray
@@ -102,6 +114,10 @@ class ContinuousGeneration:
     needed: FloatArray
     """Responses in flight that keep it full: it runs `slots` of them, the others wait for the rest
     of their group, or are with their environment."""
+    flow_seconds: FloatArray
+    """Seconds of a batch if no response were too long for the staleness."""
+    flight_seconds: FloatArray
+    """Seconds for which the longest response of a batch is in flight."""
     recomputed_tokens: FloatArray
     """Tokens that a batch's weight sync, and returns from the environment, prefill again."""
     source: IntArray
@@ -247,16 +263,23 @@ def continuous_generation(
     seconds = prefill_columns(prefill.seconds, 1.0 + again / prefill.tokens)
     points, mass = workload.response_length.distribution()
     spread = variation(points, mass) / np.sqrt(call.num_sequences)
+    flow = seconds.total + found.decode.total
+    # Prefills between its steps hold up a response as well.
+    flight = float(points @ of_longest(mass, call.num_sequences)) * flow / found.steps
+    flight = flight + workload.turns * workload.environment_seconds_per_turn
+    waiting = np.maximum(flight / admission.batches - flow, 0.0)
     return ContinuousGeneration(
         prefill=seconds,
-        decode=found.decode,
+        decode=replace(found.decode, bubble=waiting),
         slots=slots,
         running=found.running,
         needed=slots * found.lengths.longest_of_group / found.decoding_share,
+        flow_seconds=flow,
+        flight_seconds=flight,
         recomputed_tokens=again,
         source=np.maximum(tables.source[shape], prefill.source),
         most_at_once=np.minimum(slots.astype(np.int64), np.maximum(most, 1)),
-        deviation_seconds=spread * (seconds.total + found.decode.total),
+        deviation_seconds=spread * flow,
     )
 
 
@@ -266,6 +289,8 @@ class _Steady:
 
     lengths: Lengths
     decode: SecondsColumns
+    steps: FloatArray
+    """Decode steps of the engine in which a batch finishes."""
     running: FloatArray
     in_flight: FloatArray
     """Mean of the responses that run or are with their environment."""
@@ -302,6 +327,7 @@ def _steady(
     return _Steady(
         lengths=known.lengths,
         decode=SecondsColumns(compute, moved, zero, zero, zero, overhead),
+        steps=(flow.steps / cell_share).sum(axis=1),
         running=(weight * running).sum(axis=1),
         in_flight=(weight * flying).sum(axis=1),
         cached=prompt + (weight * flow.age_tokens).sum(axis=1),

@@ -49,8 +49,7 @@ class Lengths:
     def of(points: FloatArray, mass: FloatArray, group: int) -> "Lengths":
         """Moments and survival of the lengths `points` [point] with probabilities `mass`."""
         mean = float(points @ mass)
-        below = np.minimum(np.cumsum(mass), 1.0)
-        together = np.diff(np.append(0.0, below**group))
+        together = of_longest(mass, group)
         stride = mean / STRIDES
         edges = np.arange(int(np.ceil(points[-1] / stride - 1e-9)) + 1, dtype=np.float64) * stride
         alone, last = Survival.of(points, mass), Survival.of(points, together)
@@ -61,6 +60,12 @@ class Lengths:
             cells=_mean_alive(alone, edges),
             group_cells=_mean_alive(last, edges),
         )
+
+
+def of_longest(mass: FloatArray, number: int) -> FloatArray:
+    """Probabilities [point] of the longest of so many draws, from those of one."""
+    below = np.minimum(np.cumsum(mass), 1.0)
+    return np.diff(np.append(0.0, below**number))
 
 
 def _mean_alive(survival: Survival, edges: FloatArray) -> FloatArray:
