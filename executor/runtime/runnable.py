@@ -89,15 +89,10 @@ def _check_correction(plan: Plan, settings: RunSettings, program: Program) -> No
 
 
 def _check_continuous(plan: Plan, settings: RunSettings) -> None:
-    """Refuse continuous rollouts that share devices, draw anew, or would read an old cache."""
+    """Refuse continuous rollouts that share devices, or would read an old cache."""
     search, field = plan.spec.search, "search.continuous_rollouts"
     if not search.continuous_rollouts:
         return
-    if plan.algorithm == "dapo":
-        raise RunError(
-            f"{field}: dapo draws until a batch is full of mixed groups (dynamic sampling), and "
-            "continuous rollouts have one batch for an iteration; plan without them"
-        )
     ranges = {copy.id: DeviceRange.of(copy) for copy in plan.copies}
     for call in plan.calls:
         if call.kind != "generate" or call.copy_id is None:

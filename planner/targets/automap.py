@@ -74,6 +74,8 @@ AUTOMAP = Target(
     cuda_only=True,
     streams=False,
     continuous=True,
+    # Dynamic sampling draws until a batch is full of groups that it keeps.
+    not_continuous=frozenset({"dapo"}),
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
     takes_memory_settings=False,
 )

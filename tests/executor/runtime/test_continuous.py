@@ -20,7 +20,7 @@ from automap.executor.workers.row_references import fetch
 from tests.executor.runtime import threads
 from tests.executor.small_plans import Place, small_plan
 
-ITERATIONS, PROMPTS, RESPONSES = 6, 5, 3
+ITERATIONS, PROMPTS, RESPONSES = 6, 6, 3
 BATCH = PROMPTS * RESPONSES
 SHADOW = Place(2, 2)
 """Two replicas."""
@@ -47,7 +47,7 @@ def controller(
         shadow=shadow,
         staleness=staleness,
         continuous=continuous,
-        **{"kl": "none", "iterations": ITERATIONS, **workload},
+        **{"kl": "none", "iterations": ITERATIONS, "prompts_per_iteration": PROMPTS, **workload},
     )
     run = RunSettings(
         data=DataSettings(path=Path("unused")),
@@ -242,7 +242,7 @@ def test_a_function_that_fails_beside_training_is_named() -> None:
         ),
         (
             {"algorithm": "dapo"},
-            r"search\.continuous_rollouts: dapo draws until a batch is full of mixed groups",
+            r"search\.continuous_rollouts: it is true, and dapo drains batches",
         ),
     ],
 )

@@ -142,7 +142,7 @@ def test_missing_reference_names_all_ways_out() -> None:
         ),
         (
             "grpo",
-            {"search": {"staleness": 2, "continuous_rollouts": True, "target": "automap"}},
+            {"search": {"staleness": 2, "continuous_rollouts": True, "target": "verl@0.9.1"}},
             "search.target",
             "search.continuous_rollouts",
         ),
