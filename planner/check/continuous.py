@@ -18,7 +18,7 @@ from automap.planner.plan.types import CallPlan, ContinuousReport
 
 SPARE_DEVIATIONS = 2.0
 ROUNDING = 1e-6
-LITTLE = 0.02
+LITTLE = 0.05
 """Share by which Little's law may miss a flow that is interpolated between followed ones."""
 
 
