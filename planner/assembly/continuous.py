@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.assembly.parts import PricedCall, PricedCopy
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.check.prices import engine_of, row_of
-from automap.planner.cost.generation.continuous import ContinuousGeneration
+from automap.planner.cost.generation.continuous import MEAN_BEGIN, ContinuousGeneration
 from automap.planner.cost.generation.generate_call import GenerationPhases
 from automap.planner.cost.memory import fillable_bytes
 from automap.planner.cost.pricing import Pricing
@@ -124,7 +124,8 @@ def least_full_staleness(job: Job, steady: ContinuousGeneration, *, replicas: in
     flight = float(steady.flight_seconds[0] / steady.flow_seconds[0])
     for staleness in range(1, MOST_STALENESS + 1):
         search = job.spec.search.model_copy(update={"staleness": staleness})
-        if staleness - search.training_slack >= max(batches, flight) - 1e-9:
+        room = staleness - search.training_slack
+        if room >= batches - 1e-9 and room + MEAN_BEGIN >= flight - 1e-9:
             return staleness
     return None
 

@@ -18,7 +18,7 @@ from automap.planner.plan.types import CallPlan, ContinuousReport
 
 SPARE_DEVIATIONS = 2.0
 ROUNDING = 1e-6
-LITTLE = 0.02
+LITTLE = 0.05
 """Share by which Little's law may miss a flow that is interpolated between followed ones."""
 
 
@@ -137,13 +137,17 @@ def _staleness_is_enough(
     enough can be said.
     """
     workload, staleness = subject.job.spec.workload, subject.job.spec.search.staleness
-    room, seconds = staleness - report.training_slack, report.seconds
-    if room and report.flight_seconds > room * seconds * (1 + ROUNDING):
+    seconds = report.seconds
+    # A response begins anywhere while a batch fills: half of it is left in the mean.
+    room = staleness - report.training_slack + 0.5
+    if staleness == report.training_slack:
+        return  # it drains
+    if report.flight_seconds > room * seconds * (1 + ROUNDING):
         yield (
             f"the longest response is in flight for {report.flight_seconds:.6g} s, but staleness "
             f"{staleness} leaves it {room * seconds:.6g} s"
         )
-    if not room or workload.environment_seconds_per_turn:
+    if workload.environment_seconds_per_turn:
         return  # how long an environment keeps what is in flight only the price knows
     waits = report.flight_seconds > room * seconds * (1 - ROUNDING)
     mean, longest, group = (
@@ -158,13 +162,16 @@ def _staleness_is_enough(
             f"in flight and the rate it is {flight:.6g} s"
         )
     batches = report.slots_per_replica * replicas * group / mean / workload.num_sequences
-    batches = max(batches, report.flight_seconds / seconds)
     stated = report.least_full_staleness
-    if stated is not None and stated - max(stated // 2, 1) < batches - ROUNDING:
+
+    def is_enough(given: int) -> bool:
+        free = given - max(given // 2, 1)
+        return free >= batches - ROUNDING and free + 0.5 >= report.flight_seconds / seconds
+
+    if stated is not None and not is_enough(stated) and not waits:
         yield f"staleness {stated} is said to hold up no replica, but {batches:.3f} batches do"
-    fewer = 0 if stated is None or waits else stated - 1
-    if fewer and fewer - max(fewer // 2, 1) >= batches + ROUNDING:
-        yield f"staleness {fewer} holds up no replica, and {stated} is the stated least"
+    if stated is not None and stated > 1 and is_enough(stated - 1) and not waits:
+        yield f"staleness {stated - 1} holds up no replica, and {stated} is the stated least"
 
 
 def _mean_longest(subject: Subject, number: int) -> float:

@@ -266,7 +266,7 @@ class ContinuousReport(ResultModel):
     """Mean of those that it does run."""
     flight_seconds: float
     """Seconds for which the longest response of an iteration is in flight. Batches wait for it
-    where it would be too old: it has (staleness − training_slack) × seconds."""
+    where it would be too old: it has (staleness − training_slack + ½) × seconds."""
     least_full_staleness: int | None
     """The least search.staleness that holds up no replica: as many are always in flight as fill its
     slots, and no batch waits for its longest response. Below it throughput falls. Null: more than a

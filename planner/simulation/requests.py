@@ -6,7 +6,8 @@ shared with the price is what a decode step and a prefilled token take.
 """
 
 import heapq
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -244,6 +245,8 @@ class Flow:
         self.finished: list[Response] = []
         self.trained = self.groups = self.in_flight = self.waiting = self.returning = 0
         self.trainer_free = 0.0
+        self.held_by = sys.maxsize
+        """Batches wait for something that began with so many trained, or fewer."""
 
     def run(self, batches: int) -> Batches:
         """Let so many batches finish."""
@@ -299,28 +302,39 @@ class Flow:
         members = self.members.pop(response.group)
         self.in_flight -= len(members)
         self.waiting += len(members)
+        begun = min(each.begun_at for each in members)
+        for each in members:  # a group is as old as its first response
+            each.begun_at = begun
         self.finished += members
-        while len(self.finished) >= self.setting.batch and not self._waits_for_old_ones():
-            self._batch_finished(time)
+        if members[0].begun_at <= self.held_by:
+            while len(self.finished) >= self.setting.batch and self._is_in_time():
+                self._batch_finished(time)
         self._admit(time)
 
-    def _waits_for_old_ones(self) -> bool:
-        """Whether a response in flight would be too old for the batch after the next."""
-        oldest = len(self.out.finished_at) - self.setting.staleness
-        return any(
-            0 <= each.begun_at <= oldest for group in self.members.values() for each in group
-        )
+    def _is_in_time(self) -> bool:
+        """Whether all that is left can be in batches before it is too old, if one is closed now.
+
+        Batches take what began first. What began with b batches trained is due in batch b + η.
+        """
+        setting, number = self.setting, len(self.out.finished_at)
+        self.finished.sort(key=lambda each: each.begun_at)
+        left = Counter(each.begun_at for each in self.finished[setting.batch :])
+        for group in self.members.values():
+            begun_at = [each.begun_at for each in group if each.begun_at >= 0]
+            left[min(begun_at, default=-1)] += len(group)
+        before = 0
+        for begun in sorted(version for version in left if version >= 0):
+            before += left[begun]
+            last = number + 1 + (before - 1) // setting.batch
+            if last > begun + setting.staleness:
+                self.held_by = begun
+                return False
+        self.held_by = sys.maxsize
+        return True
 
     def _batch_finished(self, time: float) -> None:
         setting, number = self.setting, len(self.out.finished_at)
-        # Groups that began first are trained on first.
-        groups = [
-            self.finished[k : k + setting.group]
-            for k in range(0, len(self.finished), setting.group)
-        ]
-        groups.sort(key=lambda group: min(each.begun_at for each in group))
-        ordered = [each for group in groups for each in group]
-        batch, self.finished = ordered[: setting.batch], ordered[setting.batch :]
+        batch, self.finished = self.finished[: setting.batch], self.finished[setting.batch :]
         self.out.finished_at.append(time)
         self.out.prompts.append([each.prompt_tokens for each in batch[:: setting.group]])
         self.out.responses.append([each.tokens for each in batch])

@@ -5,8 +5,9 @@ second, τ being the seconds of a decode step and c the tokens that a response h
 that is looked at in flight is more often a long one: c = P + E[L²] / 2 E[L], not P + E[L] / 2. How
 many may be in flight is bounded by the cache, by the sequences that an engine takes, and by the
 staleness (`steady_state`). No batch ends, so no tail is waited for, except that no response may be
-older than the staleness when it is trained on: one that began just before new weights came has
-η − lag batches to end, so these last at least as long as the longest response is in flight.
+older than the staleness when it is trained on. One that began right after new weights came has
+η − lag + 1 batches to end, one that began right before the next has η − lag: with half a batch
+between them for the mean, these last at least as long as the longest response is in flight.
 
 Sources: AReaL (arXiv 2505.24298) for the bound and the cache that a weight update drops, PipelineRL
 (arXiv 2509.19128) for the cache that is kept. No number is fitted.
@@ -47,6 +48,8 @@ from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.spec import SearchSpec, WorkloadSpec
 
+MEAN_BEGIN = 0.5
+"""Mean share of a batch that is left to fill when a response begins."""
 ROUNDS = 4
 """Iterations in which environment seconds and the seconds of a step are made to agree."""
 
@@ -65,7 +68,8 @@ class Admission:
     keeps_cache: bool
     """Whether a weight sync leaves the cache of what is in flight as it is."""
     batches: int
-    """Batches that a response may take to end: the staleness without what training may hold."""
+    """Batches that a response which begins right before new weights come may take to end: the
+    staleness without what training may hold."""
 
     @property
     def drains(self) -> bool:
@@ -267,7 +271,7 @@ def continuous_generation(
     # Prefills between its steps hold up a response as well.
     flight = float(points @ of_longest(mass, call.num_sequences)) * flow / found.steps
     flight = flight + workload.turns * workload.environment_seconds_per_turn
-    waiting = np.maximum(flight / admission.batches - flow, 0.0)
+    waiting = np.maximum(flight / (admission.batches + MEAN_BEGIN) - flow, 0.0)
     return ContinuousGeneration(
         prefill=seconds,
         decode=replace(found.decode, bubble=waiting),
