@@ -150,7 +150,9 @@ def test_a_kill_in_flight_loses_no_finished_response(
     start: Start, prompts: Path, tmp_path: Path, which: str
 ) -> None:
     run = start(tmp_path, by_command=which == "the controller")
-    run.wait_until(lambda: len(finished(run)[SAVED_EVERY + 2]) > 0)
+    # The checkpoint is whole, the next iteration done, and later ones are in flight.
+    saved = tmp_path / "checkpoints" / f"iteration-{SAVED_EVERY:06d}"
+    run.wait_until(lambda: saved.exists() and len(finished(run)[SAVED_EVERY + 2]) > 0)
     victim = (
         run.controllers()[0]
         if which == "the controller"
