@@ -135,8 +135,10 @@ def followed_flow(
     # Of the first the closed form is known: always full.
     steps[0] = lengths.mean_tokens / full / CELLS
     number[0], age[0] = full, lengths.age_tokens
-    # More at once never slows the flow in steps of a batch; what says so is a stride's rounding.
-    total = np.minimum.accumulate(steps.sum(axis=1))
+    # No engine runs more than it holds, and more at once never slows the flow in steps of a batch:
+    # what says so is a stride's rounding.
+    total = np.maximum(steps.sum(axis=1), lengths.mean_tokens / capacities)
+    total = np.minimum.accumulate(total)
     steps *= (total / steps.sum(axis=1))[:, None]
     # Every token of the batch is decoded, whatever the strides say.
     number *= (lengths.mean_tokens / (steps * number).sum(axis=1))[:, None]
