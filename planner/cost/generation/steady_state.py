@@ -107,9 +107,12 @@ class FollowedFlow:
             found = table[high - 1] + part * (table[high] - table[high - 1])
             return np.asarray(found, dtype=np.float64)
 
-        # What is measured are rates: with half as many at once a part takes twice the steps.
-        number, age = between(self.flow.in_flight), between(self.flow.age_tokens)
-        steps = between(self.flow.steps)
+        # Tokens are interpolated, not numbers: so a batch has all of its own at every capacity.
+        flow = self.flow
+        steps, tokens = between(flow.steps), between(flow.steps * flow.in_flight)
+        ages = between(flow.steps * flow.in_flight * flow.age_tokens)
+        number, age = tokens / np.maximum(steps, 1e-12), ages / np.maximum(tokens, 1e-12)
+        # Below all of them engines are full: half as many at once take twice the steps.
         fewer = np.minimum(capacity / known[0], 1.0)[:, None]
         return Flow(steps / fewer, number * fewer, age)
 
