@@ -107,9 +107,12 @@ class FollowedFlow:
             found = table[high - 1] + part * (table[high] - table[high - 1])
             return np.asarray(found, dtype=np.float64)
 
-        # What is measured are rates: with half as many at once a part takes twice the steps.
-        number, age = between(self.flow.in_flight), between(self.flow.age_tokens)
-        steps = between(self.flow.steps)
+        # Tokens are interpolated, not numbers: so a batch has all of its own at every capacity.
+        flow = self.flow
+        steps, tokens = between(flow.steps), between(flow.steps * flow.in_flight)
+        ages = between(flow.steps * flow.in_flight * flow.age_tokens)
+        number, age = tokens / np.maximum(steps, 1e-12), ages / np.maximum(tokens, 1e-12)
+        # Below all of them engines are full: half as many at once take twice the steps.
         fewer = np.minimum(capacity / known[0], 1.0)[:, None]
         return Flow(steps / fewer, number * fewer, age)
 
@@ -135,8 +138,10 @@ def followed_flow(
     # Of the first the closed form is known: always full.
     steps[0] = lengths.mean_tokens / full / CELLS
     number[0], age[0] = full, lengths.age_tokens
-    # More at once never slows the flow in steps of a batch; what says so is a stride's rounding.
-    total = np.minimum.accumulate(steps.sum(axis=1))
+    # No engine runs more than it holds, and more at once never slows the flow in steps of a batch:
+    # what says so is a stride's rounding.
+    total = np.maximum(steps.sum(axis=1), lengths.mean_tokens / capacities)
+    total = np.minimum.accumulate(total)
     steps *= (total / steps.sum(axis=1))[:, None]
     # Every token of the batch is decoded, whatever the strides say.
     number *= (lengths.mean_tokens / (steps * number).sum(axis=1))[:, None]

@@ -40,15 +40,7 @@ def compare_schedules(given: CompareArguments, spec: JobSpec) -> None:
 def _table(costs: list[ScheduleCost]) -> Table:
     table = plain_table()
     table.add_column("schedule", no_wrap=True)
-    heads = (
-        "staleness",
-        "seconds",
-        "x faster",
-        "price",
-        "generating on",
-        "idle there",
-        "elsewhere",
-    )
+    heads = ("staleness", "seconds", "faster", "generate", "idle", "others idle")
     for head in (*heads, "proof"):
         table.add_column(head, justify="right")
     for each in costs:
