@@ -144,7 +144,7 @@ class RolloutSettings(SettingsModel):
     max_running_sequences: PositiveInt = 256
     prefix_caching: bool = False
     steps_per_turn: PositiveInt = 16
-    """Of continuous rollouts: steps that the engines make before they take new requests, or new
+    """With continuous rollouts: steps that engines make before they take new requests, or new
     weights, and hand out what has ended."""
 
 

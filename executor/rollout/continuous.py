@@ -56,7 +56,7 @@ class InFlight:
 
 
 def _versions(output: CompletionOutput) -> list[int]:
-    """Of the weights that drew each token, as vLLM noted them."""
+    """Versions of the weights that drew each token, as vLLM noted them."""
     assert output.weight_versions is not None, "every step had a version"
     return [
         int(span.version) for span in output.weight_versions for _ in range(span.start, span.end)

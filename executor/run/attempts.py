@@ -66,7 +66,7 @@ class Run:
             folder / "checkpoints", keep_last=settings.checkpoint.keep_last
         )
         self._finished: FinishedResponses | None = None
-        """Of continuous rollouts: what is in no checkpoint, and not generated again."""
+        """With continuous rollouts: what is in no checkpoint, and not generated again."""
         if plan.spec.search.continuous_rollouts and settings.checkpoint.every_iterations:
             self._finished = FinishedResponses(folder / "checkpoints" / "responses")
         self._ahead: ReadAhead | None = None

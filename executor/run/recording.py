@@ -52,7 +52,7 @@ class CallEvents:
         self._steps = workload.epochs * workload.updates_per_epoch
         self._pending: dict[tuple[int, str], list[FinishedCall]] = {}
         self._turns: list[FinishedCall] = []
-        """Of continuous rollouts, since the last training."""
+        """Turns of continuous rollouts since the last training."""
         self.iteration = 0
         """The one that runs; 0: none does."""
 

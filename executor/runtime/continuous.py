@@ -46,7 +46,7 @@ class _Batch:
     missing: list[int]
     """Responses of each prompt that have not ended."""
     responses: dict[int, Rows] = field(default_factory=dict)
-    """Those that have, by request."""
+    """Responses that have ended, by request."""
     groups: dict[int, Rows] = field(default_factory=dict)
     """By prompt, with scores: those of which every response has ended."""
 

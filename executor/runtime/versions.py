@@ -60,7 +60,7 @@ class Versions:
                 self._generated[call.iteration, call.name.id] = version
 
     def received(self, role: str) -> int:
-        """Of the weights that a role's shadow has."""
+        """Version of the weights that a role's shadow has."""
         with self._lock:
             return self._received.get(role, self._first)
 

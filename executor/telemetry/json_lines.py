@@ -48,5 +48,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def line_of(line: Mapping[str, Any]) -> bytes:
-    """As it stands in the file."""
+    """A line as it stands in the file."""
     return json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"

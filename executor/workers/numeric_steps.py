@@ -187,7 +187,7 @@ def rollout_summary(
 
 
 def _span_metrics(rollout: Batch, iteration: int) -> dict[str, float]:
-    """Of responses that several weights drew: how old their tokens are, and how many these are."""
+    """How old the tokens are, and the share of responses that several weights drew."""
     versions = rollout.ragged("token_versions")
     behind = iteration - 1 - versions.values.double()
     spans = [bool(row[-1] != row[0]) for row in versions.rows() if len(row)]
