@@ -1,18 +1,22 @@
 """A tiny job whose iterations overlap, beside the synchronous one on as many cores.
 
-    python -m benchmarks.asynchronous [--seeds 3] [--iterations 60]
+    python -m benchmarks.asynchronous [--seeds 3] [--iterations 60] [--runs NAME …]
 
 The synchronous job is `examples/tiny-grpo-cpu.yaml` as it stands: both cores train, both generate.
-In the others one core trains while the other one generates (`search.staleness: 1`), and each has a
-correction for the age of its rollouts. Printed are medians of seconds per iteration, which need a
-quiet machine, beside the plan's, and the mean reward of the last iterations: learning counts as
-unharmed where it is at most 10 % below the synchronous one.
+In the others one core trains while the other one generates, and old rollouts are corrected for:
+whole batches one iteration ahead (`search.staleness: 1`) with either correction, or continuously
+(`search.continuous_rollouts`) with decoupled PPO and a staleness of 1 or 4. Continuous runs have
+the placement of batches. Printed are medians of seconds per iteration beside the plan's, how many
+times faster each run was than the synchronous one of its seed, which ran just before it (least and
+most over the seeds; a machine that is not quiet shows there), and the mean reward of the last
+iterations: learning counts as unharmed where it is at most 10 % below the synchronous one.
 """
 
 import argparse
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -27,17 +31,26 @@ from benchmarks.tiny_jobs import tiny_job
 
 SYNCHRONOUS = "synchronous"
 CORRECTIONS = ("decoupled_ppo", "truncated_importance_sampling")
+CONTINUOUS = {"continuous, staleness 1": 1, "continuous, staleness 4": 4}
+NAMES = (SYNCHRONOUS, *CORRECTIONS, *CONTINUOUS)
 WARM_UP = 2
 ALLOWED_LOSS = 0.1
 """Of the synchronous reward."""
 
 
 def job(name: str, *, seed: int, iterations: int) -> tuple[Plan, RunSettings]:
-    """The synchronous job, or the overlapping one with a correction."""
-    plan, settings = tiny_job("grpo", seed=seed, change=_overlap if name != SYNCHRONOUS else _keep)
+    """The synchronous job, or an overlapping one with a correction."""
+    overlaps = partial(_overlap, staleness=CONTINUOUS.get(name, 1))
+    change = overlaps if name != SYNCHRONOUS else _keep
+    plan, settings = tiny_job("grpo", seed=seed, change=change)
     changes: dict[str, Any] = {"iterations": iterations}
+    if name in CONTINUOUS:
+        search = plan.spec.search.model_copy(update={"continuous_rollouts": True})
+        spec = plan.spec.model_copy(update={"search": search})
+        plan = plan.model_copy(update={"spec": spec})
     if name != SYNCHRONOUS:
-        algorithm = {**settings.algorithm.model_dump(), "off_policy_correction": name}
+        correction = name if name in CORRECTIONS else CORRECTIONS[0]
+        algorithm = {**settings.algorithm.model_dump(), "off_policy_correction": correction}
         changes["algorithm"] = type(settings.algorithm).model_validate(algorithm)
     # A checkpoint ends the overlap: none but the last.
     changes["checkpoint"] = settings.checkpoint.model_copy(update={"every_iterations": None})
@@ -48,9 +61,9 @@ def _keep(document: dict[str, Any]) -> None:
     """The example as it stands."""
 
 
-def _overlap(document: dict[str, Any]) -> None:
+def _overlap(document: dict[str, Any], *, staleness: int) -> None:
     """One core for training; the other one is the search's to generate on."""
-    document["search"] = {"staleness": 1}
+    document["search"] = {"staleness": staleness}
     actor = {"num_gpus": 1, "micro_batch_size": 16, "generation_tensor_parallel_size": 1}
     document["constraints"] |= {"parallelism": {"actor": actor}, "allow_shadow_copies": True}
 
@@ -59,27 +72,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.asynchronous", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=60)
+    parser.add_argument("--runs", nargs="+", choices=NAMES[1:], default=NAMES[1:])
     given = parser.parse_args(arguments)
     rewards: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
+    """Of an iteration: the median of each seed."""
     planned: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(given.seeds):
-            for name in (SYNCHRONOUS, *CORRECTIONS):
+            for name in (SYNCHRONOUS, *given.runs):
                 plan, settings = job(name, seed=seed, iterations=given.iterations)
                 found = metrics_of(plan, settings, folder=Path(folder) / f"{name}-{seed}")
                 planned[name] = plan.iteration_seconds
                 rewards[name].append(mean(each["critic/score/mean"] for each in found[-LAST:]))
-                seconds[name] += [each["perf/time_per_step"] for each in found[WARM_UP:]]
-                print(f"seed {seed}, {name}: reward {rewards[name][-1]:.2f}", flush=True)
+                seconds[name].append(median(each["perf/time_per_step"] for each in found[WARM_UP:]))
+                print(
+                    f"seed {seed}, {name}: reward {rewards[name][-1]:.2f}, "
+                    f"{1e3 * seconds[name][-1]:.0f} ms",
+                    flush=True,
+                )
     table = Table("run", "iteration ms", "planned ms", "× faster", "last rewards", "of synchronous")
     for name, earned in rewards.items():
         share = mean(earned) / mean(rewards[SYNCHRONOUS])
+        pairs = zip(seconds[SYNCHRONOUS], seconds[name], strict=True)
+        faster = [synchronous / own for synchronous, own in pairs]
         table.add_row(
             name,
             f"{1e3 * median(seconds[name]):.0f}",
             f"{1e3 * planned[name]:.0f}",
-            f"{median(seconds[SYNCHRONOUS]) / median(seconds[name]):.2f}",
+            f"{min(faster):.2f}–{max(faster):.2f}",
             " ".join(f"{each:.2f}" for each in earned),
             f"{share:.2f}" + ("" if share >= 1 - ALLOWED_LOSS else f" (< {1 - ALLOWED_LOSS:.2f})"),
         )

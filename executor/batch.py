@@ -5,7 +5,8 @@ One row is one sequence. The columns, by convention:
     prompt_tokens          Ragged int64        prompt_id        int64, of the prompt in the data
     response_tokens        Ragged int64        group            int64, of the prompt in the batch
     response_log_probs     Ragged float32      finished         bool, ended by itself
-    weights_version        int64, iterations that the weights which generated it were trained in
+    weights_version        int64, iterations that the weights which generated it were trained in:
+                           of the first token, where token_versions (Ragged int64) has all
     log_probs, old_log_probs, behaviour_log_probs, reference_log_probs,
     values, rewards, advantages, returns
                            Ragged float32, one element per response token

@@ -143,6 +143,9 @@ class RolloutSettings(SettingsModel):
     top_k: int = -1
     max_running_sequences: PositiveInt = 256
     prefix_caching: bool = False
+    steps_per_turn: PositiveInt = 16
+    """With continuous rollouts: steps that engines make before they take new requests, or new
+    weights, and hand out what has ended."""
 
 
 class PretrainSettings(SettingsModel):

@@ -41,6 +41,8 @@ from .studies.levers import levers as levers
 from .studies.pareto import pareto as pareto
 from .studies.result import Front as Front
 from .studies.result import WhatIf as WhatIf
+from .studies.schedules import ScheduleCost as ScheduleCost
+from .studies.schedules import schedules as schedules
 from .studies.target_cost import TargetCost as TargetCost
 from .studies.target_cost import target_cost as target_cost
 from .studies.what_if import what_if as what_if

@@ -5,6 +5,7 @@ need it, when there is something to save.
 """
 
 from automap.executor.checkpoints.errors import CheckpointError
+from automap.executor.checkpoints.finished_responses import FinishedResponses, response_rows
 from automap.executor.checkpoints.folder import Checkpoint, CheckpointFolder, DamagedCheckpointError
 from automap.executor.checkpoints.manifest import ControllerState, Manifest
 from automap.executor.checkpoints.random_state import RandomState
@@ -15,6 +16,8 @@ __all__ = [
     "CheckpointFolder",
     "ControllerState",
     "DamagedCheckpointError",
+    "FinishedResponses",
     "Manifest",
     "RandomState",
+    "response_rows",
 ]

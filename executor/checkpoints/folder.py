@@ -151,6 +151,11 @@ class CheckpointFolder:
         )
         raise DamagedCheckpointError(f"checkpoint {newest} is damaged: {found}; {offer}", older)
 
+    def oldest(self) -> int | None:
+        """Iteration of the oldest that is kept, whole or not; None: there is none."""
+        names = [path.name for path in self._whole_paths()[:1]]
+        return int(names[0].removeprefix("iteration-")) if names else None
+
     def _whole_paths(self) -> list[Path]:
         """Oldest first."""
         if not self.path.is_dir():

@@ -4,6 +4,7 @@ from automap.executor.data.encoding import load_tokenizer
 from automap.executor.data.files import DataError
 from automap.executor.data.pretrain import PretrainData
 from automap.executor.data.prompts import PromptData, answers_of
+from automap.executor.data.read_ahead import ReadAhead
 from automap.executor.data.shuffled import DataPosition, epoch_order
 from automap.executor.data.sources import RunData
 
@@ -12,6 +13,7 @@ __all__ = [
     "DataPosition",
     "PretrainData",
     "PromptData",
+    "ReadAhead",
     "RunData",
     "answers_of",
     "epoch_order",

@@ -4,7 +4,7 @@ import copy
 import gc
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +41,7 @@ from automap.executor.rollout.weight_loading import (  # noqa: E402
 )
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8"]
+CacheAtSync = Literal["keep", "recompute"]
 
 _DTYPES: dict[str, ModelDType] = {
     "fp32": "float32",
@@ -70,6 +71,7 @@ class VllmEngine:
         max_model_len: int,
         kv_cache_bytes: int,
         seed: int,
+        cache_at_sync: CacheAtSync | None = None,
     ) -> None:
         """Build the engine with room for weights, but none in it: they come by `load_weights`.
 
@@ -85,6 +87,8 @@ class VllmEngine:
             max_model_len: most tokens of a prompt and its response together.
             kv_cache_bytes: of the cache, on each rank.
             seed: the run's; responses depend on it, see `generate`.
+            cache_at_sync: what weights that come while responses are in flight do to their cache;
+                None: nothing is in flight then.
 
         Raises:
             ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
@@ -103,16 +107,19 @@ class VllmEngine:
         self.has_weights = False
         """Whether it can generate: since the last whole load, no `sleep` has taken them."""
         self._asleep: set[str] = set()
+        self._cache_at_sync = cache_at_sync
         if not torch.cuda.is_available():
             map_experts()
         pipeline_parallel_size = len(ranks) // tensor_parallel_size
+        # A step that is scheduled before weights come would sample by them and count as older.
+        in_turn = pipeline_parallel_size > 1 or cache_at_sync is not None
         with tempfile.TemporaryDirectory() as folder, undisturbed():
             arguments = EngineArgs(
                 model=_config_folder(model, Path(folder)),
                 tensor_parallel_size=tensor_parallel_size,
                 pipeline_parallel_size=pipeline_parallel_size,
                 enable_expert_parallel=expert_parallel_size > 1,
-                async_scheduling=None if pipeline_parallel_size == 1 else False,
+                async_scheduling=False if in_turn else None,
                 distributed_executor_backend="external_launcher",
                 load_format="dummy",
                 dtype=_DTYPES[precision],
@@ -179,8 +186,7 @@ class VllmEngine:
             RuntimeError: no weights were loaded since the start or the last `sleep`.
             ValueError: a prompt and its response could exceed `max_model_len`.
         """
-        if not self.has_weights:
-            raise RuntimeError("generate needs weights: call load_weights or load_folder first")
+        self._check_weights()
         self._check_lengths(prompts, max_response_tokens)
         if "group" not in prompts:
             prompts = prompts.with_columns(group=torch.arange(prompts.num_rows))
@@ -198,10 +204,64 @@ class VllmEngine:
             for prompt_id, number in ids
         ]
         with undisturbed():
-            return rows.with_columns(**_columns(self._complete(_token_lists(rows), parameters)))
+            completed = self._complete(_token_lists(rows), parameters)
+        return rows.with_columns(**response_columns(completed))
+
+    def begin(
+        self, requests: Batch, *, max_response_tokens: int, end_tokens: Sequence[int]
+    ) -> None:
+        """Have responses begun beside those in flight; `step` brings all of them on.
+
+        Args:
+            requests: columns prompt_tokens, prompt_id, request (a name, unique among those in
+                flight), and what the seed is made of as by `generate`: iteration, and number among
+                the prompt's responses.
+            max_response_tokens: after which a response is cut off.
+            end_tokens: any of these ends a response, and is its last token.
+
+        Raises:
+            ValueError: a prompt and its response could exceed `max_model_len`.
+        """
+        self._check_lengths(requests, max_response_tokens)
+        names = ("request", "prompt_id", "iteration", "number")
+        numbers = zip(*(requests.tensor(name).tolist() for name in names), strict=True)
+        with undisturbed():
+            for tokens, (name, prompt_id, iteration, number) in zip(
+                _token_lists(requests), numbers, strict=True
+            ):
+                parameters = sampling_params(
+                    self._rollout,
+                    seed=response_seed(self._seed, iteration, prompt_id, number),
+                    greedy=False,
+                    max_response_tokens=max_response_tokens,
+                    end_tokens=end_tokens,
+                )
+                self._engine.add_request(str(name), {"prompt_token_ids": tokens}, parameters)
+
+    def step(self, num_steps: int, *, version: int) -> dict[int, CompletionOutput]:
+        """Take steps while responses are in flight; those that ended, by the request's name.
+
+        Args:
+            num_steps: at most; each adds a token to every response that runs.
+            version: of the weights; each response says which of them drew which tokens.
+
+        Raises:
+            RuntimeError: no weights were loaded since the start or the last `sleep`.
+        """
+        self._check_weights()
+        self._engine.set_weight_version(str(version))
+        done: dict[int, CompletionOutput] = {}
+        with undisturbed():
+            for _ in range(num_steps):
+                if not self._engine.has_unfinished_requests():
+                    break
+                done |= {int(name): output for name, output in self._step()}
+        return done
 
     def load_weights(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Take weights by Hugging Face name, each of its full shape, and forget cached prefixes.
+
+        Responses in flight go on with them; what was cached of these is kept or computed again.
 
         With tensor parallelism a rank reads its own slice of each tensor and nothing else, so the
         rest may hold anything. A tensor is kept until its layer's others have come: q, k and v
@@ -214,7 +274,8 @@ class VllmEngine:
         """
         self.has_weights = False
         load_weights(self._runner, tensors)
-        self._engine.reset_prefix_cache()
+        again = self._cache_at_sync == "recompute"
+        self._engine.reset_prefix_cache(reset_running_requests=again)
         self.has_weights = True
 
     def load_folder(self, folder: Path) -> None:
@@ -265,13 +326,20 @@ class VllmEngine:
             for name, tokens, one in zip(names, prompts, parameters, strict=True):
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, one)
             while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if isinstance(output, RequestOutput) and output.finished:
-                        done[output.request_id] = output.outputs[0]
+                done |= dict(self._step())
         except BaseException:
             self._engine.abort_request(names)
             raise
         return [done[name] for name in names]
+
+    def _step(self) -> Iterator[tuple[str, CompletionOutput]]:
+        for output in self._engine.step():
+            if isinstance(output, RequestOutput) and output.finished:
+                yield output.request_id, output.outputs[0]
+
+    def _check_weights(self) -> None:
+        if not self.has_weights:
+            raise RuntimeError("generate needs weights: call load_weights or load_folder first")
 
     def _check_lengths(self, prompts: Batch, max_response_tokens: int) -> None:
         lengths = prompts.ragged("prompt_tokens").lengths
@@ -319,7 +387,8 @@ def _token_lists(rows: Batch) -> list[list[int]]:
     return [] if not rows.num_rows else [tokens.tolist() for tokens in prompts.rows()]
 
 
-def _columns(completions: Sequence[CompletionOutput]) -> dict[str, Column]:
+def response_columns(completions: Sequence[CompletionOutput]) -> dict[str, Column]:
+    """The columns response_tokens, response_log_probs and finished."""
     tokens = [list(each.token_ids) for each in completions]
     log_probs = [_log_probs(each) for each in completions]
     lengths = torch.tensor([len(each) for each in tokens], dtype=torch.int64)

@@ -9,6 +9,7 @@ from automap.executor.batch import Batch
 from automap.executor.engines.training_engine import Piece, TrainingEngine
 from automap.executor.reshard.broadcast import WeightSender
 from automap.executor.reshard.ledger import Ledger
+from automap.executor.rollout.continuous import InFlight
 from automap.executor.rollout.vllm_engine import VllmEngine
 from automap.executor.workers.model_setup import ModelSetup
 
@@ -43,6 +44,9 @@ class VllmRollout:
         self.vllm = vllm
         self._setup = setup
         self._source = source
+        self._in_flight = InFlight(
+            vllm, max_response_tokens=setup.max_response_tokens, end_tokens=setup.end_tokens
+        )
 
     def start(self, *, changed: bool) -> dict[str, float]:
         """See `Rollout`: on a GPU room for the weights, then they, then room for the cache."""
@@ -66,6 +70,10 @@ class VllmRollout:
             end_tokens=self._setup.end_tokens,
             iteration=iteration,
         )
+
+    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+        """See `Rollout`."""
+        return self._in_flight.turn(requests, version=version, num_steps=num_steps)
 
     def stop(self) -> None:
         """See `Rollout`; a shadow's engine keeps the device."""

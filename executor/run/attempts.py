@@ -7,8 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from automap.executor.checkpoints import Checkpoint, CheckpointFolder, ControllerState, RandomState
-from automap.executor.data import RunData
+from automap.executor.checkpoints import (
+    Checkpoint,
+    CheckpointFolder,
+    ControllerState,
+    FinishedResponses,
+    RandomState,
+)
+from automap.executor.data import ReadAhead, RunData
 from automap.executor.errors import RunCancelledError, RunError, WorkerDiedError
 from automap.executor.run.factories import FACTORIES
 from automap.executor.run.recording import CallEvents, Recording
@@ -59,6 +65,11 @@ class Run:
         self._checkpoints = CheckpointFolder(
             folder / "checkpoints", keep_last=settings.checkpoint.keep_last
         )
+        self._finished: FinishedResponses | None = None
+        """With continuous rollouts: what is in no checkpoint, and not generated again."""
+        if plan.spec.search.continuous_rollouts and settings.checkpoint.every_iterations:
+            self._finished = FinishedResponses(folder / "checkpoints" / "responses")
+        self._ahead: ReadAhead | None = None
         self._saving: tuple[int, ControllerState] | None = None
         self._restarts = 0
         self.total = settings.iterations or plan.spec.workload.iterations
@@ -125,6 +136,7 @@ class Run:
             on_call=self._calls,
             environment=self._environment,
             on_wait=self._report_state,
+            finished=self._finished,
         )
         workload, vocabulary = self._plan.spec.workload, smallest_vocabulary(controller.setups)
         data = RunData(settings, workload, vocab_size=vocabulary)
@@ -138,9 +150,12 @@ class Run:
             controller.scheduler.take_records()
             self._report_state("running")
             self._calls.iteration = done + 1
+            self._ahead = None
+            if controller.is_continuous:
+                self._ahead = ReadAhead(data.prompts, iteration=done)
             run_iterations(
                 controller,
-                data.prompts,
+                self._ahead or data.prompts,
                 pretrain=data.pretrain,
                 first=done + 1,
                 after_iteration=lambda each: self._after(controller, data, each),
@@ -188,9 +203,12 @@ class Run:
 
     def _save(self, controller: Controller, data: RunData, number: int) -> None:
         """Begin a checkpoint; it is written while the next iteration runs."""
+        position = data.state()
+        if self._ahead is not None:
+            position["prompts"] = self._ahead.state_after(number)
         state = ControllerState(
             iteration=number,
-            data=data.state(),
+            data=position,
             random=RandomState.capture(),
             lagrange_multiplier=controller.multiplier,
         )
@@ -207,6 +225,10 @@ class Run:
         roles = {each.role: each.copy.layout for each in controller.setups.values() if each.trains}
         self._saving = None
         self._checkpoints.commit(number, roles=roles, controller=state)
+        oldest = self._checkpoints.oldest()
+        if self._finished is not None and oldest is not None:
+            with self._writing():
+                self._finished.drop(up_to=oldest)
 
     def _discard(self) -> None:
         """A checkpoint that was begun when the attempt ended; it may lack anything."""

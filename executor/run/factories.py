@@ -175,6 +175,7 @@ def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
         max_model_len=setup.max_prompt_tokens + setup.max_response_tokens,
         kv_cache_bytes=cache_bytes(setup, layout),
         seed=setup.run_seed,
+        cache_at_sync=setup.cache_at_sync,
     )
 
 

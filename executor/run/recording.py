@@ -39,7 +39,10 @@ _REPORT_SECONDS = 5.0
 
 
 class CallEvents:
-    """Reports every call of the plan as it ends; all optimizer steps of a training are one."""
+    """Reports every call of the plan as it ends.
+
+    All optimizer steps of a training are one, and so are turns of continuous rollouts between two.
+    """
 
     def __init__(self, plan: Plan, events: Events) -> None:
         workload = plan.spec.workload
@@ -48,6 +51,8 @@ class CallEvents:
         self._ids |= {f"{sync.role}.sync" for sync in plan.transitions}
         self._steps = workload.epochs * workload.updates_per_epoch
         self._pending: dict[tuple[int, str], list[FinishedCall]] = {}
+        self._turns: list[FinishedCall] = []
+        """Turns of continuous rollouts since the last training."""
         self.iteration = 0
         """The one that runs; 0: none does."""
 
@@ -55,16 +60,25 @@ class CallEvents:
         name = call.name.id
         if self.iteration == 0 or name not in self._ids:
             return
+        if call.name.method == "generate_turn":
+            self._turns.append(call)
+            return
         key = (call.iteration or self.iteration, name)
         parts = self._pending.setdefault(key, [])
         parts.append(call)
         if call.name.method == "train_step" and len(parts) < self._steps:
             return
         del self._pending[key]
+        if call.name.method == "train_step" and self._turns:
+            turns, self._turns = self._turns, []
+            self._send(turns[0].name.id, key[0], turns)
+        self._send(name, key[0], parts)
+
+    def _send(self, name: str, iteration: int, parts: Sequence[FinishedCall]) -> None:
         self._events.send(
             "call",
             call=name,
-            iteration=key[0],
+            iteration=iteration,
             seconds=round(sum(part.seconds for part in parts), 6),
             bytes=sum(map(_moved_bytes, parts)),
             **_slowest(parts),

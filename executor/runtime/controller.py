@@ -12,7 +12,9 @@ import torch
 
 from automap.executor.algorithms.defaults import resolve_settings
 from automap.executor.batch import Batch
+from automap.executor.checkpoints import FinishedResponses
 from automap.executor.errors import RunCancelledError
+from automap.executor.runtime.continuous import ContinuousRollouts
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration, call_records
 from automap.executor.runtime.group import WorkerGroup, call_together
 from automap.executor.runtime.handles import (
@@ -36,7 +38,7 @@ from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.workers.model_setup import model_setups
 from automap.executor.workers.model_worker import Factories, ModelWorker
-from automap.executor.workers.row_references import BLOCK_BYTES, put
+from automap.executor.workers.row_references import BLOCK_BYTES, Rows, put
 from automap.planner import Plan
 from automap.planner.dataflow import Program
 from automap.planner.job import resolve
@@ -81,6 +83,7 @@ class Controller:
         cluster_may_grow: bool = False,
         on_wait: Callable[[str], None] = lambda what: None,
         block_bytes: int = BLOCK_BYTES,
+        finished: FinishedResponses | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -96,6 +99,8 @@ class Controller:
             cluster_may_grow: Wait for nodes that an autoscaler may add.
             on_wait: Told once what is waited for, if others hold devices.
             block_bytes: In which results are stored.
+            finished: Where continuous rollouts keep responses; None: a run that resumes generates
+                them again.
 
         Raises:
             RunError: the plan or the settings cannot be run.
@@ -130,8 +135,16 @@ class Controller:
         )
         self._planned = planned_calls(plan)
         self._calls = {call.id: call for call in self.placement.calls}
-        self.ahead = iterations_ahead(self._planned)
+        self.is_continuous = plan.spec.search.continuous_rollouts
+        """Whether responses flow, and an iteration takes what has come."""
+        self.ahead = 0 if self.is_continuous else iterations_ahead(self._planned)
         """How many iterations the plan begins before one ends."""
+        self.total = settings.iterations or plan.spec.workload.iterations
+        """Iterations of the run."""
+        self._finished = finished
+        self._rollouts: ContinuousRollouts | None = None
+        self._offered = 0
+        """The last iteration that continuous rollouts have prompts of."""
         shadows = {self.setups[home].role: shadow for home, shadow in self._processes.syncs}
         self._versions = Versions(plan.staleness, shadows)
         self._begun: deque[_Begun] = deque()
@@ -163,6 +176,21 @@ class Controller:
         """End all processes and give everything back; may be called again."""
         self.scheduler.close()
         self._processes.close()
+
+    def _continuous_rollouts(self) -> ContinuousRollouts:
+        call = next(call for call in self._calls.values() if call.kind == "generate")
+        assert call.copy_id is not None, "check_plan: it has a copy"
+        return ContinuousRollouts(
+            self.scheduler,
+            self.groups[call.copy_id],
+            call_id=call.id,
+            versions=self._versions,
+            scorers=self.functions,
+            workload=self.plan.spec.workload,
+            staleness=self.plan.staleness,
+            settings=self.settings.rollout,
+            finished=self._finished,
+        )
 
     @property
     def groups(self) -> dict[str, WorkerGroup]:
@@ -240,10 +268,14 @@ class Controller:
         if not self._begun:
             self._versions.begin(number - 1)
             self._expected = number - 1
-        for each in range(self._expected + 1, min(number + self.ahead, last) + 1):
-            self.scheduler.expect(self._planned, each)
-            self._expected = each
+        if not self.is_continuous:
+            for each in range(self._expected + 1, min(number + self.ahead, last) + 1):
+                self.scheduler.expect(self._planned, each)
+                self._expected = each
         self.scheduler.enter(number)
+        given, responses = None, None
+        if self.is_continuous:
+            given, responses = self._continuous_batch(number, prompts, last)
         iteration = Iteration(
             number=number,
             scheduler=self.scheduler,
@@ -257,6 +289,7 @@ class Controller:
             seed=self.settings.seed,
             versions=self._versions,
             keeps_device=generations_in_a_row(self._planned, self._calls),
+            responses=responses,
         )
         draw = self._prompt_draw(prompts)
         ops = RunningOps(
@@ -267,10 +300,14 @@ class Controller:
             if pretrain is None
             else lambda count: self._sequences(pretrain.next_batch(count)),
         )
-        for home, shadow in self._processes.syncs:
-            self._sync(home, shadow)
-        self.program.run(RunningModels(iteration), draw(), ops)  # type: ignore[arg-type]
-        self.scheduler.expect((), number)
+        if self._rollouts is None:
+            for home, shadow in self._processes.syncs:
+                self._sync(home, shadow)
+        self.program.run(RunningModels(iteration), given or draw(), ops)  # type: ignore[arg-type]
+        if self._rollouts is None:
+            self.scheduler.expect((), number)
+        elif number < self.total:
+            self._sync_after(self._rollouts, iteration)
         self._begun.append(_Begun(number, started, ops, iteration.summary()))
 
     def finish(self) -> FinishedIteration:
@@ -306,6 +343,31 @@ class Controller:
             unix_zero=time.time() - self.scheduler.seconds(),
         )
 
+    def _continuous_batch(
+        self, number: int, prompts: RowSource, last: int
+    ) -> tuple[Sequences, Future[Rows]]:
+        """Prompts and responses of an iteration; and prompts of those that may begin beside it.
+
+        Those of the iteration that is admitted once this one's weights have come are there too.
+        """
+        count = self.plan.spec.workload.prompts_per_iteration
+        if self._rollouts is None:
+            self._rollouts, self._offered = self._continuous_rollouts(), number - 1
+            ((home, shadow),) = self._processes.syncs
+            self._rollouts.sync(lambda: self._sync(home, shadow))
+        for each in range(self._offered + 1, min(number + self.plan.staleness + 1, last) + 1):
+            batch = prompts.next_batch(count).with_columns(group=torch.arange(count))
+            self._rollouts.offer(each, batch)
+            self._offered = each
+        rows, responses = self._rollouts.take(number)
+        return Sequences(self.scheduler.derive(lambda: rows)), responses
+
+    def _sync_after(self, rollouts: ContinuousRollouts, iteration: Iteration) -> None:
+        """Weights of an iteration come as soon as it has trained them."""
+        ((home, shadow),) = self._processes.syncs
+        trained = iteration.updates[self.setups[home].role]
+        rollouts.sync(lambda: self._sync(home, shadow), after=[trained])
+
     def _prompt_draw(self, prompts: RowSource) -> Callable[[], Sequences]:
         """Full batches of prompts, their groups numbered through the iteration."""
         count = self.plan.spec.workload.prompts_per_iteration
@@ -325,8 +387,8 @@ class Controller:
         rows = put(batch, block_bytes=self._block_bytes)
         return Sequences(self.scheduler.derive(lambda: rows))
 
-    def _sync(self, home: str, shadow: str) -> None:
-        call_together(
+    def _sync(self, home: str, shadow: str) -> Future[list[object]]:
+        return call_together(
             self.scheduler,
             [(self.groups[home], "sync_weights", ()), (self.groups[shadow], "sync_weights", ())],
             call_id=sync_id(self.setups[home].role),
@@ -356,16 +418,18 @@ def run_iterations(
         first: The number of the first iteration; above 1 for a run that is resumed.
         after_iteration: Reports, and saves; iterations that were begun go on meanwhile.
         ends_alone: After which iterations nothing of a later one may have begun: for checkpoints,
-            so that what is resumed is all there is.
+            so that what is resumed is all there is. Continuous rollouts do not end for them.
 
     Raises:
         CallError, RunCancelledError, RunError: what ended the run.
     """
-    total = controller.settings.iterations or controller.plan.spec.workload.iterations
+    total = controller.total
     records: list[FinishedIteration] = []
     begun = first - 1
     for number in range(first, total + 1):
-        last = next((each for each in range(number, total) if ends_alone(each)), total)
+        last = total
+        if not controller.is_continuous:
+            last = next((each for each in range(number, total) if ends_alone(each)), total)
         while begun < min(number + controller.ahead, last):
             begun += 1
             controller.begin(begun, prompts, pretrain=pretrain, last=last)

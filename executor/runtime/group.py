@@ -238,8 +238,12 @@ class WorkerGroup:
         call_id: str | None = None,
         timeout_seconds: float | None = None,
         goes_first: bool = False,
+        in_background: bool = False,
     ) -> Future[Any]:
-        """Call a method under the plan's name for it, or before all that waits to be called."""
+        """Call a method under the plan's name for it, or before all that waits to be called.
+
+        In the background: no iteration waits for its end.
+        """
         launch = self._launch(method, args, kwargs or {})
         return self._scheduler.submit(
             Task(
@@ -252,6 +256,7 @@ class WorkerGroup:
                 processes=self.processes,
                 timeout_seconds=timeout_seconds or self._timeout_seconds,
                 goes_first=goes_first,
+                in_background=in_background,
             )
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from automap.executor.algorithms.losses import build_loss
 from automap.executor.data import epoch_order
 from automap.executor.layout import GenerationLayout
+from automap.executor.runtime.continuous import scores_of
 from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler
 from automap.executor.runtime.versions import Versions
@@ -67,6 +68,10 @@ class Iteration:
     versions: Versions
     keeps_device: frozenset[str] = frozenset()
     """See `generations_in_a_row`."""
+    responses: Future[Rows] | None = None
+    """What continuous rollouts have for it; None: it generates for itself."""
+    updates: dict[str, Future[list[object]]] = field(default_factory=dict)
+    """Role → the last training that the program asked for."""
     used_ids: Counter[str] = field(default_factory=Counter)
     costs: "Values | None" = None
     """What the role `cost` scored first: the Lagrange multiplier follows its mean."""
@@ -147,6 +152,8 @@ class RunningHandle:
         iteration = self._iteration
         responses = 1 if greedy else iteration.workload.responses_per_prompt
         call_id = iteration.call_id(self._role, "generate", "greedy" if greedy else "")
+        if iteration.responses is not None:
+            return Sequences(iteration.responses)
         rows = self._by_rows(
             "generate",
             "generate",
@@ -216,7 +223,9 @@ class RunningHandle:
             )
             for take in self._mini_batches(rows_per_unit)
         ]
-        return iteration.scheduler.derive(lambda *outputs: [each[0] for each in outputs], *steps)
+        done = iteration.scheduler.derive(lambda *outputs: [each[0] for each in outputs], *steps)
+        iteration.updates[self._role] = done
+        return done
 
     def _mini_batches(self, rows_per_unit: int) -> list[Callable[[Rows], Rows]]:
         """What picks the rows of every optimizer step: a new order each epoch, on any layout."""
@@ -243,11 +252,15 @@ class RunningHandle:
         ]
 
     def _forward(self, method: str, rollout: Sequences, name: str = "") -> Values:
-        rows = rollout.rows
-        if self._role not in self._iteration.functions:
-            rows = rows.map(lambda each: each.only(*_READ_BY_MODELS))
+        rows, is_function = rollout.rows, self._role in self._iteration.functions
         call_id = self._iteration.call_id(self._role, "forward", name)
-        values = Values(self._by_rows(method, "forward", rows, call_id), rollout)
+        if is_function and self._iteration.responses is not None:
+            scores = rows.map(lambda each: each.only(scores=scores_of(self._role)))
+        else:
+            if not is_function:
+                rows = rows.map(lambda each: each.only(*_READ_BY_MODELS))
+            scores = self._by_rows(method, "forward", rows, call_id)
+        values = Values(scores, rollout)
         return self._iteration.note(f"{self._role}.{method}", values)
 
     def _by_rows(

@@ -172,6 +172,12 @@ class RunningOps:
         Raises:
             RunError: no full batch after dynamic_sampling_max_rounds.
         """
+        if self._iteration.responses is not None:
+            raise RunError(
+                "search.continuous_rollouts: the program draws until a batch is full "
+                "(repeat_until), but continuous rollouts have one batch for an iteration; plan "
+                "without them"
+            )
         wanted = self.workload.num_sequences
         most = self._iteration.settings.dynamic_sampling_max_rounds
         before = self._iteration.used_ids.copy()

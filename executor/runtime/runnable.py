@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from automap.executor.errors import RunError
 from automap.executor.folders import opened_code
+from automap.executor.runtime.placement import DeviceRange
 from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.planner import Plan
@@ -36,6 +37,7 @@ def check_plan(plan: Plan, settings: RunSettings, program: Program) -> None:
     """
     _check_functions(plan, settings)
     _check_target(plan)
+    _check_continuous(plan, settings)
     _check_correction(plan, settings, program)
 
 
@@ -84,6 +86,33 @@ def _check_correction(plan: Plan, settings: RunSettings, program: Program) -> No
     )
     if wrong is not None:
         raise RunError(f"{wrong.field}: {wrong.message}; {wrong.remedy}")
+
+
+def _check_continuous(plan: Plan, settings: RunSettings) -> None:
+    """Refuse continuous rollouts that share devices, or would read an old cache."""
+    search, field = plan.spec.search, "search.continuous_rollouts"
+    if not search.continuous_rollouts:
+        return
+    ranges = {copy.id: DeviceRange.of(copy) for copy in plan.copies}
+    for call in plan.calls:
+        if call.kind != "generate" or call.copy_id is None:
+            continue
+        own = set(ranges[call.copy_id].devices)
+        shared = [
+            copy_id
+            for copy_id, where in ranges.items()
+            if copy_id != call.copy_id and not own.isdisjoint(where.devices)
+        ]
+        if shared:
+            raise RunError(
+                f"{field}: {call.id} lies on devices of {', '.join(shared)}, but what generates "
+                "all the time has devices of its own; place it apart"
+            )
+    if settings.rollout.prefix_caching and search.keep_cache_at_sync:
+        raise RunError(
+            "rollout.prefix_caching: with search.keep_cache_at_sync new responses would begin with "
+            "what older weights computed; set one of the two to false"
+        )
 
 
 def _other_stages(job: Job, plan: Plan) -> Iterator[str]:

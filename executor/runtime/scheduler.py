@@ -64,7 +64,8 @@ class Future(Generic[T]):
         """What the function makes of it, in the controller: for references, not for data."""
         return self._scheduler.derive(function, self)
 
-    def _resolve(self, value: T) -> None:
+    def resolve(self, value: T) -> None:
+        """Give it its value: in a function that the scheduler calls."""
         self._value, self._done = value, True
 
 
@@ -87,6 +88,8 @@ class Task:
     is_recorded: bool = True
     goes_first: bool = False
     """Before all that waits for its devices, planned or not."""
+    in_background: bool = False
+    """No iteration waits for it to end."""
     iteration: int = 0
     """Iteration of the program which made it."""
     order: tuple["Place", int] = ((0, 0.0, 0), 0)
@@ -135,6 +138,7 @@ class Scheduler:
         self._lock = threading.RLock()
         self._mailbox: Mailbox[Task] = Mailbox()
         self._pending: list[Task] = []
+        self._is_pumping = False
         self._running: list[Task] = []
         self._planned: dict[tuple[int, str], tuple[Place, frozenset[Device]]] = {}
         """What no program has made yet, by iteration and call."""
@@ -180,8 +184,10 @@ class Scheduler:
             self._pump()
         return future
 
-    def derive(self, function: Callable[..., U], *inputs: Future[Any]) -> Future[U]:
-        """What a function of the controller makes of results."""
+    def derive(
+        self, function: Callable[..., U], *inputs: Future[Any], in_background: bool = False
+    ) -> Future[U]:
+        """What a function of the controller makes of results; it may submit calls, not wait."""
         return self.submit(
             Task(
                 name=CallName("", "controller", getattr(function, "__name__", "function")),
@@ -190,6 +196,7 @@ class Scheduler:
                 start=dict,
                 finish=lambda _: function(*(each.result() for each in inputs)),
                 is_recorded=False,
+                in_background=in_background,
             )
         )
 
@@ -216,13 +223,17 @@ class Scheduler:
             self._latest_place = max(self._latest_place, (iteration, 0.0, 0))
 
     def leave(self, iteration: int) -> None:
-        """Wait until every call of this iteration and of earlier ones has ended."""
+        """Wait until every call of this iteration and of earlier ones has ended.
+
+        Not for those in the background.
+        """
         self._wait(lambda: not self._blames and not self._has_calls_of(iteration))
         with self._lock:
             self._place = {key: at for key, at in self._place.items() if key[0] > iteration}
 
     def _has_calls_of(self, iteration: int) -> bool:
-        return any(each.iteration <= iteration for each in (*self._pending, *self._running))
+        calls = (each for each in (*self._pending, *self._running) if not each.in_background)
+        return any(each.iteration <= iteration for each in calls)
 
     def wait(self, *futures: Future[Any]) -> None:
         """Until all of them are done, or all calls if none is named."""
@@ -272,6 +283,15 @@ class Scheduler:
 
     def _pump(self) -> None:
         """Start everything whose turn has come."""
+        if self._is_pumping:  # a function of the controller submits a call: the next pass sees it
+            return
+        self._is_pumping = True
+        try:
+            self._start_all()
+        finally:
+            self._is_pumping = False
+
+    def _start_all(self) -> None:
         while not self._blames and not self._error and self._start_some(in_plan_order=True):
             pass
         if self._running or self._blames or self._error:
@@ -382,7 +402,7 @@ class Scheduler:
         if task.is_recorded:
             self._records.append(self._record(task, value))
             self._on_record(self._records[-1])
-        task.future._resolve(value)
+        task.future.resolve(value)
 
     def _record(self, task: Task, value: object) -> FinishedCall:
         return FinishedCall(

@@ -59,6 +59,11 @@ class Versions:
                 version = self._received.get(role, self._first) if has_shadow else trained
                 self._generated[call.iteration, call.name.id] = version
 
+    def received(self, role: str) -> int:
+        """Version of the weights that a role's shadow has."""
+        with self._lock:
+            return self._received.get(role, self._first)
+
     def marked(self, rollout: Rows, *, iteration: int, call_id: str) -> Rows:
         """What a call generated that has just ended, with the column of its weights' version."""
         with self._lock:

@@ -23,7 +23,7 @@ class JsonLines:
         kept = [line for line in read_lines(path) if line[key] <= keep_up_to]
         partial = path.with_name(path.name + ".partial")
         with partial.open("wb") as file:
-            file.writelines(_line(line) for line in kept)
+            file.writelines(line_of(line) for line in kept)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -31,7 +31,7 @@ class JsonLines:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Numbers must be finite."""
-        self._file.write(_line(line))
+        self._file.write(line_of(line))
         self._file.flush()
 
     def close(self) -> None:
@@ -47,5 +47,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def _line(line: Mapping[str, Any]) -> bytes:
+def line_of(line: Mapping[str, Any]) -> bytes:
+    """A line as it stands in the file."""
     return json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"

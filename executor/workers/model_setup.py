@@ -16,7 +16,7 @@ from automap.planner import Placement
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.job import Job
 from automap.planner.plan import CallPlacement, CopyPlacement, engine_name, home_refusals
-from automap.planner.spec import JobSpec
+from automap.planner.spec import JobSpec, SearchSpec
 from automap.planner.targets import AUTOMAP
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
@@ -52,6 +52,8 @@ class ModelSetup:
     """Seed of the model's random weights."""
     run_seed: int
     """Seed of what the run draws."""
+    cache_at_sync: Literal["keep", "recompute"] | None = None
+    """What weights do to the cache of responses in flight; None: they come to none."""
 
     @property
     def layout(self) -> RankLayout:
@@ -131,8 +133,16 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
             responses_per_prompt=workload.responses_per_prompt,
             seed=_seed_of(copy.role, settings),
             run_seed=settings.seed,
+            cache_at_sync=cache_at_sync(job.spec.search),
         )
     return setups
+
+
+def cache_at_sync(search: SearchSpec) -> Literal["keep", "recompute"] | None:
+    """What the spec wants of the cache of responses in flight; None: its rollouts drain."""
+    if not search.continuous_rollouts:
+        return None
+    return "keep" if search.keep_cache_at_sync else "recompute"
 
 
 def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:

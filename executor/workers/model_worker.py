@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from automap.executor.batch import Batch
-from automap.executor.checkpoints import RandomState
+from automap.executor.checkpoints import FinishedResponses, RandomState
 from automap.executor.engines.training_engine import Loss, Output, TrainingEngine
 from automap.executor.telemetry.provenance import device_fingerprint
 from automap.executor.telemetry.run_report import DeviceFingerprint
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.process import ProcessContext
-from automap.executor.workers.protocols import transfer
+from automap.executor.workers.protocols import THREE_D_PER_REPLICA, transfer
 
 
 class Rollout(Protocol):
@@ -37,6 +37,10 @@ class Rollout(Protocol):
         self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
     ) -> Batch:
         """The prompts' columns, each row repeated, with responses; see `VllmEngine.generate`."""
+        ...
+
+    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+        """Go on with all responses in flight, and begin more; see `InFlight.turn`."""
         ...
 
     def stop(self) -> None:
@@ -134,6 +138,35 @@ class ModelWorker:
             raise
         if not keep_device:
             self._end_generation()
+        return rows
+
+    @transfer("3D_PER_REPLICA")
+    def generate_turn(
+        self,
+        requests: Batch | None,
+        *,
+        version: int,
+        num_steps: int,
+        finished: FinishedResponses | None = None,
+    ) -> Batch | None:
+        """Begin responses beside those in flight, and go on with all; those that have ended.
+
+        What runs stays in the engine between turns, also while weights come.
+
+        Args:
+            requests: see `InFlight.turn`; None: no more.
+            version: of the weights that the engine has.
+            num_steps: of the engine, at most.
+            finished: where responses that have ended are kept for a run that resumes.
+        """
+        if self.rollout is None:
+            raise ValueError(f"the plan has copy {self.setup.copy.id} not generate")
+        self._begin_generation(self.rollout)
+        with self._timed("generate"):
+            rows = self.rollout.turn(requests, version=version, num_steps=num_steps)
+        hands_out = self._context.rank in THREE_D_PER_REPLICA.collected(self.setup.protocol_layout)
+        if finished is not None and rows is not None and hands_out:
+            finished.append(rows, writer=f"{self._context.run_id}-{self._context.rank}")
         return rows
 
     @transfer("3D")

@@ -171,6 +171,8 @@ def rollout_summary(
     behind = iteration - 1 - rollout.tensor("weights_version").double()
     metrics["rollout/staleness_max"] = float(behind.max())
     metrics["rollout/staleness_mean"] = float(behind.mean())
+    if "token_versions" in rollout:
+        metrics |= _span_metrics(rollout, iteration)
     recomputed = columns.get("actor.log_probs")
     if recomputed is not None and len(_ragged(recomputed).values):
         generated, computed = (
@@ -182,6 +184,17 @@ def rollout_summary(
         metrics["training/rollout_probs_diff_mean"] = float(of_probs.mean())
         metrics["training/rollout_log_probs_diff_max"] = float((generated - computed).abs().max())
     return metrics
+
+
+def _span_metrics(rollout: Batch, iteration: int) -> dict[str, float]:
+    """How old the tokens are, and the share of responses that several weights drew."""
+    versions = rollout.ragged("token_versions")
+    behind = iteration - 1 - versions.values.double()
+    spans = [bool(row[-1] != row[0]) for row in versions.rows() if len(row)]
+    return {
+        "rollout/token_staleness_mean": float(behind.mean()),
+        "rollout/spanning_share": sum(spans) / max(len(spans), 1),
+    }
 
 
 def applied(function: Callable[..., Column], columns: tuple[bool, ...], *inputs: object) -> Batch:

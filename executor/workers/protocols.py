@@ -185,6 +185,20 @@ def _one_item_per_rank(layout: Layout, value: object) -> Sequence[object]:
     return value
 
 
+def _one_item_per_replica(layout: Layout, value: object) -> Sequence[object]:
+    if not isinstance(value, list):
+        return broadcast(layout, value)
+    generation = _generation(layout)
+    if len(value) != generation.num_replicas:
+        raise ValueError(f"has {len(value)} items for {generation.num_replicas} replicas")
+    return [value[generation.replica(rank)] for rank in range(layout.world_size)]
+
+
+def _gather_some(outputs: Sequence[object], ranks: Sequence[int]) -> object:
+    with_rows = [rank for rank in ranks if outputs[rank] is not None]
+    return gather(outputs, with_rows) if with_rows else None
+
+
 def _data_leaders(layout: Layout) -> list[int]:
     """The last stage's first rank of every data-parallel replica."""
     training = _training(layout)
@@ -259,6 +273,16 @@ groups in generation that would hand unlike prompts to the ranks of one replica,
 ranks of a micro-data-parallel group take a part each, consecutive ones. Collected from local rank 0
 of every replica. On a layout without generation of its own, the training's replicas generate.
 """
+THREE_D_PER_REPLICA = Protocol(
+    "3D_PER_REPLICA",
+    lambda layout, value: _one_item_per_replica(layout, value),
+    lambda layout, outputs: _gather_some(outputs, _replica_leaders(layout)),
+    collected=_replica_leaders,
+)
+"""A list has an item for each generation replica, the same to its tensor and pipeline ranks.
+
+Collected as by 3D_ALL_MICRO_DP, from the replicas that have rows; None if none has.
+"""
 THREE_D_PP_ONLY = Protocol(
     "3D_PP_ONLY",
     broadcast,
@@ -278,6 +302,7 @@ _PROTOCOLS = {
         DP,
         THREE_D,
         THREE_D_ALL_MICRO_DP,
+        THREE_D_PER_REPLICA,
         THREE_D_PP_ONLY,
         PP_AS_DP,
     )

@@ -28,6 +28,8 @@ BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
 INLINE_BYTES = 32 * 2**10
 """Up to so much travels within the reference; of a call on several ranks, from all together."""
+_CONTROLLERS = ("request", "weights_version")
+"""Columns that the controller reads travel within the reference beside rows that do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,15 @@ def put(
         traffic.put_bytes += num_bytes
     if num_bytes <= min(inline_bytes, block_bytes):
         return inline(batch)
+    read = [name for name in _CONTROLLERS if name in batch]
+    if len(read) in (0, len(batch)):
+        return _in_blocks(batch, block_bytes)
+    rest = batch.only(*(name for name in batch if name not in read))
+    return _in_blocks(rest, block_bytes).merge(inline(batch.only(*read)))
+
+
+def _in_blocks(batch: Batch, block_bytes: int) -> Rows:
+    num_bytes = batch.nbytes()
     num_blocks = max(1, min(batch.num_rows, -(-num_bytes // block_bytes)))
     names = {name: name for name in batch}
     edges = [number * batch.num_rows // num_blocks for number in range(num_blocks + 1)]

@@ -11,6 +11,7 @@ from automap.planner.assembly.parts import (
     price_copy,
     pricing_of,
 )
+from automap.planner.check.continuous import rollouts_on_other_gpus
 from automap.planner.check.layout import broken_layouts
 from automap.planner.check.prices import caches_too_small, impossible_tails
 from automap.planner.check.spec import broken_constraints
@@ -83,6 +84,7 @@ def refuse_nonsense(job: Job, placement: Placement) -> None:
         subject = Subject(job, draft)
         found = next(iter(broken_layouts(subject)), None)
         found = found or next(iter(broken_constraints(subject)), None)
+        found = found or next(iter(rollouts_on_other_gpus(subject)), None)
         found = found or next(iter(caches_too_small(subject)), None)
         found = found or next(iter(impossible_tails(subject)), None)
     if found is not None:

@@ -3,6 +3,7 @@
 import math
 
 from automap.planner.assembly.assumptions import assumptions, warnings
+from automap.planner.assembly.continuous import continuous_lines, continuous_report
 from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.networks import with_assumed_networks
 from automap.planner.assembly.parts import (
@@ -193,6 +194,8 @@ def plan_from(
     price_per_iteration = period * price_rate
     whole_run = run_seconds(spec.workload, period)
     lower = min(lower_bound_seconds, period)
+    continuous = continuous_report(pricing, calls, copies)
+    said = list(continuous_lines(continuous, staleness=spec.search.staleness))
     plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,
@@ -212,11 +215,12 @@ def plan_from(
         run_price=whole_run * price_rate,
         staleness=spec.search.staleness,
         iteration_barrier=not spec.search.cyclic,
+        continuous=continuous,
         search=report.model_copy(update={"target": job.target.name}),
         runs_with=runs_with(job, placement),
         alternatives=[],
-        assumptions=assumptions(job),
-        warnings=warnings(job),
+        assumptions=[*said, *assumptions(job)],
+        warnings=[*said, *warnings(job)],
         provenance=provenance_of(job),
         spec=spec,
     )

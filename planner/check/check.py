@@ -2,10 +2,11 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, target, stages, prices, efficiency, memory, time, totals, intervals,
-networks.
+structure, layout, constraints, target, stages, prices, efficiency, memory, time, continuous
+generation, totals, intervals, networks.
 """
 
+from automap.planner.check.continuous import wrong_continuous
 from automap.planner.check.efficiency import wrong_efficiency
 from automap.planner.check.flops import wrong_flops
 from automap.planner.check.intervals import wrong_intervals
@@ -55,6 +56,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *broken_times(schedule),
         *wrong_period(schedule),
         *wrong_streams(subject, schedule),
+        *wrong_continuous(subject),
         *wrong_totals(subject),
         *wrong_intervals(subject, schedule, prices),
         *wrong_networks(subject),

@@ -158,7 +158,7 @@ def _layouts(copy: CopyPlan) -> Layouts:
     )
 
 
-def engine_of(call: CallPlan) -> GenerationLayouts:
+def engine_of(call: CallPlacement) -> GenerationLayouts:
     """A call's generation layout as columns of one row."""
     layout: Parallelism | None = call.parallelism
     assert layout is not None, "the references were checked"

@@ -44,7 +44,8 @@ def _algorithm(subject: Subject) -> str:
 
 def _job_refusals(subject: Subject) -> Iterator[Broken]:
     spec = subject.job.spec
-    field = unrunnable_field(spec)
+    continuous = "search.continuous_rollouts" if spec.search.continuous_rollouts else None
+    field = unrunnable_field(spec) or continuous
     if field is not None:
         yield Broken("streams", "job", f"{field} is true")
     for call in subject.plan.calls:

@@ -11,7 +11,13 @@ from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.dataflow.algorithms.program import Program
 from automap.planner.dataflow.explicit import explicit_dataflow
-from automap.planner.dataflow.graph import MAX_SEQUENCES, Call, Dataflow, with_streaming
+from automap.planner.dataflow.graph import (
+    MAX_SEQUENCES,
+    Call,
+    Dataflow,
+    weights_edge,
+    with_streaming,
+)
 from automap.planner.dataflow.trace import trace
 from automap.planner.errors import SpecError
 from automap.planner.job.constraints import check_constraints
@@ -51,6 +57,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     _check_training_precision(job)
     _check_rollout_precision(job)
     _check_staleness(job)
+    _check_continuous(job)
     _check_strategy(spec)
     check_constraints(job)
     return job
@@ -189,6 +196,40 @@ def _check_staleness(job: Job) -> None:
             f"{job.spec.algorithm} has no importance ratio that would correct for rollouts "
             f"{job.spec.search.staleness} iterations old",
             remedy="set it to 0, or use an algorithm with a ratio, for example grpo",
+        )
+
+
+def _check_continuous(job: Job) -> None:
+    """Refuse continuous rollouts of a job without exactly one generation that can lie apart."""
+    if not job.spec.search.continuous_rollouts:
+        return
+    field = "search.continuous_rollouts"
+    calls = [call for call in job.dataflow.calls if call.kind == "generate"]
+    if len(calls) != 1:
+        raise SpecError(
+            field,
+            f"an iteration has {len(calls)} generate calls "
+            f"({', '.join(call.id for call in calls) or 'none'}), and only one can flow on its own",
+            remedy="leave it out",
+        )
+    role = calls[0].model
+    if role is None or not job.models[role].trainable or weights_edge(job.dataflow, role) is None:
+        raise SpecError(
+            field,
+            f"{calls[0].id} has no training of an earlier iteration that its weights come from",
+            remedy="leave it out",
+        )
+    if any(edge.streamed for edge in job.dataflow.edges):
+        raise SpecError(field, "an edge of the dataflow is streamed", remedy="leave out one of two")
+    if not job.spec.constraints.allow_shadow_copies:
+        raise SpecError(
+            "constraints.allow_shadow_copies",
+            f"is false, but search.continuous_rollouts needs a copy of {role} on its own GPUs",
+            remedy="leave out one of the two",
+        )
+    if job.num_gpus < 2:
+        raise SpecError(
+            field, "the cluster has one GPU, and generation needs its own", remedy="leave it out"
         )
 
 

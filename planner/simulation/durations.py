@@ -12,6 +12,7 @@ from automap.planner.cost.generation.streaming import ready_seconds
 from automap.planner.cost.pricing import whole_microseconds
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray
+from automap.planner.simulation.continuous import ContinuousGeneration, FinishedBatch
 from automap.planner.simulation.generation import Draw, Generation
 from automap.planner.spec.lengths import LengthSpec
 
@@ -75,7 +76,7 @@ def sampled_durations(
     rng = np.random.default_rng(seed)
     found = planned_durations(schedule, iterations=iterations)
     generations = {
-        number: Generation(subject, call, schedule.events[number])
+        number: _generation(subject, number, schedule, iterations=iterations, rng=rng)
         for number, call in enumerate(subject.plan.calls)
         if call.kind == "generate" and call.copy_id is not None
     }
@@ -84,10 +85,9 @@ def sampled_durations(
             found.splits.setdefault(number, np.full(iterations, generation.planned[-2]))
     scored = dict(_scored(subject, list(generations)))
     for iteration in range(iterations):
-        draws = {}
+        draws: dict[int, Draw | FinishedBatch] = {}
         for number, generation in generations.items():
-            draws[number] = generation.draw(rng)
-            milestones = generation.milestones(draws[number])
+            draws[number], milestones = _drawn(generation, rng)
             found.seconds[iteration, number] = milestones[-1]
             if number in found.outs:
                 chunks = found.outs[number].shape[1] - 1
@@ -98,6 +98,36 @@ def sampled_durations(
             calls = [call for call, generation in scored.items() if generation == number]
             _reprice(subject, found.seconds[iteration], calls, draw)
     return found
+
+
+def _generation(
+    subject: Subject,
+    number: int,
+    schedule: Schedule,
+    *,
+    iterations: int,
+    rng: np.random.Generator,
+) -> Generation | ContinuousGeneration:
+    """A generation whose batches are drawn; one that never drains is replayed as a whole."""
+    call, event, report = (
+        subject.plan.calls[number],
+        schedule.events[number],
+        subject.plan.continuous,
+    )
+    if report is None or not report.least_in_flight:
+        return Generation(subject, call, event)
+    return ContinuousGeneration(subject, call, event, report, iterations=iterations, rng=rng)
+
+
+def _drawn(
+    generation: Generation | ContinuousGeneration, rng: np.random.Generator
+) -> tuple[Draw | FinishedBatch, FloatArray]:
+    """An iteration's lengths, and the milestones of the generation with them."""
+    if isinstance(generation, ContinuousGeneration):
+        batch = generation.draw(rng)
+        return batch, generation.milestones(batch)
+    draw = generation.draw(rng)
+    return draw, generation.milestones(draw)
 
 
 def _scored(subject: Subject, generations: list[int]) -> Iterator[tuple[int, int]]:
@@ -120,7 +150,9 @@ def _scored(subject: Subject, generations: list[int]) -> Iterator[tuple[int, int
         yield number, min(frontier.intersection(generations), default=generations[0])
 
 
-def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw) -> None:
+def _reprice(
+    subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw | FinishedBatch
+) -> None:
     """Price training and scoring of the drawn lengths by the cost model itself."""
     job = _job_of(subject.job, draw)
     if job is subject.job:
@@ -130,7 +162,7 @@ def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw
         seconds[number] = call_price(drawn, drawn.pricing, subject.plan.calls[number]).seconds
 
 
-def _job_of(job: Job, draw: Draw) -> Job:
+def _job_of(job: Job, draw: Draw | FinishedBatch) -> Job:
     """The job with drawn lengths in place of distributions; unchanged where all are constant."""
     workload = job.spec.workload
     lengths = {

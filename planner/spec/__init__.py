@@ -8,7 +8,13 @@ from automap.planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEd
 from automap.planner.spec.job import JobSpec, job_spec_json_schema, unrunnable_field
 from automap.planner.spec.lengths import LengthSpec
 from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
-from automap.planner.spec.search import Objective, SearchSpec, StrategyName, TargetName
+from automap.planner.spec.search import (
+    MOST_STALENESS,
+    Objective,
+    SearchSpec,
+    StrategyName,
+    TargetName,
+)
 from automap.planner.spec.workload import (
     EIGHT_BIT_STACKS,
     EIGHT_BIT_WEIGHT_STACKS,
@@ -24,6 +30,7 @@ __all__ = [
     "EIGHT_BIT_WEIGHT_STACKS",
     "MAX_NODES",
     "MEMORY_SETTINGS",
+    "MOST_STALENESS",
     "NAME_PATTERN",
     "UNSTATED_CONCURRENCY",
     "AlgorithmName",

@@ -1,5 +1,6 @@
 """What a search optimises, which plans it may consider, and how long it looks."""
 
+from operator import not_
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -43,6 +44,10 @@ OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
 plan, so the same plan is the cheapest per iteration and per million tokens."""
 
 
+MOST_STALENESS = 16
+"""Most iterations by which a spec may let rollouts lag behind."""
+
+
 def _own_name(given: object) -> object:
     return OTHER_OBJECTIVE_NAMES.get(given, given) if isinstance(given, str) else given
 
@@ -79,10 +84,25 @@ class SearchSpec(SpecModel):
         description="Seconds; fewest_gpus only: the slowest iteration that is good enough. "
         "Default: any",
     )
-    staleness: Annotated[int, Field(ge=0, le=16)] = Field(
+    staleness: Annotated[int, Field(ge=0, le=MOST_STALENESS)] = Field(
         default=0,
         description="Iterations by which rollout weights may lag behind training; 0: on-policy. "
         "Above 0 iterations overlap, whatever iteration_barrier says",
+    )
+    continuous_rollouts: bool = Field(
+        default=False,
+        exclude_if=not_,  # specs and plans without it read as they always did
+        description="Generate without batches, on GPUs that do nothing else: a finished response "
+        "makes room for the next, training takes a batch whenever so many are finished, and "
+        "weights come while responses are in flight. staleness bounds how many may be: with those "
+        "finished and not yet trained on at most (staleness + 1) iterations' responses",
+    )
+    keep_cache_at_sync: bool = Field(
+        default=False,
+        exclude_if=not_,  # specs and plans without it read as they always did
+        description="With continuous_rollouts: responses in flight keep the cache that older "
+        "weights computed (PipelineRL). false: new weights compute it again, one more prefill of "
+        "all that is in flight with every weight sync (AReaL)",
     )
     iteration_barrier: bool = Field(
         default=True,
@@ -191,6 +211,33 @@ class SearchSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
+    def _continuous_has_slack(self) -> Self:
+        if self.keep_cache_at_sync and not self.continuous_rollouts:
+            raise FieldValueError(
+                "keep_cache_at_sync",
+                "is true, but weights come to responses in flight only with continuous_rollouts",
+                remedy="leave it out, or set continuous_rollouts: true",
+            )
+        if not self.continuous_rollouts:
+            return self
+        if self.staleness == 0:
+            raise FieldValueError(
+                "continuous_rollouts",
+                "is true, but staleness is 0: without slack every batch drains before it is "
+                "trained on",
+                remedy="set staleness to 1 or more (2 to 8 are usual), or leave it out",
+            )
+        for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
+            if getattr(self, name):
+                raise FieldValueError(
+                    name,
+                    "is true, and continuous_rollouts as well: what never drains has no tail, and "
+                    "its finished responses flow as they are",
+                    remedy="leave out one of the two",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _robust_is_searched(self) -> Self:
         if self.robust and self.strategy is not None:
             raise FieldValueError(
@@ -223,3 +270,12 @@ class SearchSpec(SpecModel):
     def cyclic(self) -> bool:
         """True when iterations may overlap: the plan is a cyclic schedule."""
         return self.staleness > 0 or not self.iteration_barrier
+
+    @property
+    def training_slack(self) -> int:
+        """Iterations by which a rollout's weights may follow the training they would wait for.
+
+        The staleness; with continuous rollouts half of it, and at least 1: so many finished batches
+        may be scored and trained on, the rest of the staleness is for what is in flight.
+        """
+        return max(self.staleness // 2, 1) if self.continuous_rollouts else self.staleness

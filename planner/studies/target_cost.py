@@ -11,9 +11,8 @@ from automap.planner.errors import NoSolutionInTimeError, PlanningError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan, ResultModel
-from automap.planner.planning import end_of_pricing, make_plan_of
-from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, TargetName
+from automap.planner.studies.planned import best_plan
 from automap.planner.targets.limits import limits
 from automap.planner.targets.tables import ANY, TARGETS, inside
 
@@ -71,7 +70,7 @@ def target_cost(
     started = time.perf_counter()
     try:
         job = resolve(_for_target(spec, target))
-        plan = _best(job)
+        plan = best_plan(job)
     except PlanningError as error:
         return TargetCost(
             target=target, plan=None, reason=str(error), seconds=time.perf_counter() - started
@@ -85,7 +84,7 @@ def target_cost(
     for words, lifted in limits(TARGETS[target]) if by_limit else ():
         tell(f"{target} without: {words}")
         try:
-            found = _best(replace(job, target=lifted)).search
+            found = best_plan(replace(job, target=lifted)).search
         except NoSolutionInTimeError:
             continue  # the larger space takes longer
         costs.append(
@@ -115,12 +114,6 @@ def _for_target(spec: JobSpec, target: TargetName) -> JobSpec:
 def _value(job: Job) -> float | None:
     """The objective of the best plan; None where the time limit ends the search before."""
     try:
-        return _best(job).search.objective_value
+        return best_plan(job).search.objective_value
     except NoSolutionInTimeError:
         return None
-
-
-def _best(job: Job) -> Plan:
-    began = time.perf_counter()
-    tables = price_candidates(job, deadline=end_of_pricing(job, began))
-    return make_plan_of(job, tables, pricing_seconds=time.perf_counter() - began)

@@ -73,6 +73,9 @@ AUTOMAP = Target(
     ranges="nested",
     cuda_only=True,
     streams=False,
+    continuous=True,
+    # Dynamic sampling draws until a batch is full of groups that it keeps.
+    not_continuous=frozenset({"dapo"}),
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
     takes_memory_settings=False,
 )

@@ -25,6 +25,7 @@ ANY = Target(
         TrainingCapabilities(name="any", stacks=("fsdp", *get_args(TrainingStack))),
     ),
     rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
+    continuous=True,
     # Published plans had no margin of this kind and were not simplified, nor is what reproduces
     # them.
     max_out_of_memory_probability=1.0,

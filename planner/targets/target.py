@@ -103,6 +103,10 @@ class Target:
     """The reference has the actor's architecture."""
     streams: bool = True
     """Knows calls that begin before the one they read from ends, and tails of generations."""
+    continuous: bool = False
+    """Generates without batches (`search.continuous_rollouts`)."""
+    not_continuous: frozenset[str] = frozenset()
+    """Algorithms that it generates for in batches alone."""
     max_out_of_memory_probability: float = 0.05
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
     simplicity_tolerance: float = 0.01
@@ -117,10 +121,9 @@ class Target:
     def refuses_job(self, spec: JobSpec) -> tuple[str, str] | None:
         """(field, why) of the first setting of a job that it cannot run; None: it runs all."""
         workload = spec.workload
-        if not self.streams and (field := unrunnable_field(spec)) is not None:
-            return field, "it is true"
         refused = (
-            self._refuses_algorithm(spec)
+            self._refuses_flow(spec)
+            or self._refuses_algorithm(spec)
             or self._refuses_memory_settings(workload)
             or self._refuses_update(workload)
         )
@@ -148,6 +151,15 @@ class Target:
             return "workload.rollout_precision", why
         if not self.engines(workload.training_stack):
             return "workload.training_stack", f"it is {workload.training_stack}"
+        return None
+
+    def _refuses_flow(self, spec: JobSpec) -> tuple[str, str] | None:
+        if not self.streams and (field := unrunnable_field(spec)) is not None:
+            return field, "it is true"
+        if not self.continuous and spec.search.continuous_rollouts:
+            return "search.continuous_rollouts", "it is true"
+        if spec.search.continuous_rollouts and spec.algorithm in self.not_continuous:
+            return "search.continuous_rollouts", f"it is true, and {spec.algorithm} drains batches"
         return None
 
     def _refuses_memory_settings(self, workload: WorkloadSpec) -> tuple[str, str] | None:

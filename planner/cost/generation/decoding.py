@@ -55,9 +55,15 @@ class Steps:
 
     def at(self, timeline: Phases, prompt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(compute, communication, overhead) seconds [row, cell]."""
-        each = np.maximum(timeline.batch / self.stages[:, None], 1.0)
-        compute, moved = self.tables.at(self.shape[:, None], each, prompt + timeline.age_tokens)
-        overhead = self.engine.step_seconds + self.engine.sequence_seconds * timeline.batch
+        return self.of(timeline.batch, prompt + timeline.age_tokens)
+
+    def of(
+        self, batch: FloatArray, cached: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(compute, communication, overhead) seconds [row, cell] with so many cached tokens."""
+        each = np.maximum(batch / self.stages[:, None], 1.0)
+        compute, moved = self.tables.at(self.shape[:, None], each, cached)
+        overhead = self.engine.step_seconds + self.engine.sequence_seconds * batch
         if self.tables.least_seconds:
             overhead += np.maximum(self.tables.least_seconds - compute - moved, 0.0)
         return compute, moved, overhead

@@ -89,7 +89,7 @@ def price_generate(
     seconds = SecondsColumns(
         **{name: getattr(decode, name) + getattr(prefill, name) for name in PARTS}
     )
-    transient = _transient_bytes(
+    transient = transient_bytes(
         model,
         generation_layouts,
         kv_cache_bytes=kv_cache_bytes,
@@ -120,9 +120,7 @@ def generation_phases(
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
     With `max_sequences` no replica runs more at once, whatever its cache holds.
     """
-    context = _kernel_context(model, workload, pool, profile)
-    if max_sequences is not None:
-        context = replace(context, engine=replace(context.engine, max_sequences=max_sequences))
+    context = kernel_context(model, workload, pool, profile, max_sequences=max_sequences)
     columns = (
         generation_layouts.tensor_parallel_size,
         generation_layouts.pipeline_parallel_size,
@@ -146,7 +144,7 @@ def generation_phases(
     decoded = decode(steps, prefill, running, workload)
     again = 1.0 + decoded.evicted_tokens / prefill.tokens
     return GenerationPhases(
-        prefill=_prefill_columns(prefill.seconds, again),
+        prefill=prefill_columns(prefill.seconds, again),
         decode=_decode_columns(decoded),
         running=running,
         source=np.maximum(tables.source[shape], prefill.source),
@@ -158,22 +156,34 @@ def generation_phases(
     )
 
 
-def _kernel_context(
-    model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile
+def kernel_context(
+    model: Model,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    *,
+    max_sequences: int | None = None,
 ) -> KernelContext:
+    """What the kernels of an engine that generates depend on, beside its shape.
+
+    With `max_sequences` no replica runs more at once.
+    """
     host_work = profile.host_work(stack_of(workload).host_work)
+    engine = host_work.of_engine(ENGINES[workload.rollout_engine])
+    if max_sequences is not None:
+        engine = replace(engine, max_sequences=max_sequences)
     return KernelContext(
         model,
         pool,
         profile,
         workload.rollout_precision or workload.precision,
         _prompt_lengths(workload),
-        engine=host_work.of_engine(ENGINES[workload.rollout_engine]),
+        engine=engine,
         cache_precision=workload.rollout_cache_precision,
     )
 
 
-def _prefill_columns(once: SecondsColumns, again: FloatArray) -> SecondsColumns:
+def prefill_columns(once: SecondsColumns, again: FloatArray) -> SecondsColumns:
     """Seconds of the prefill with evicted tokens passing again; the pipeline fills only once."""
     return replace(
         once,
@@ -222,7 +232,7 @@ def _running(
     sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     capacity = kv_cache_bytes // per_token
     started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
-    slots = _slots(engine, generation_layouts)
+    slots = engine_slots(engine, generation_layouts)
     return Running(
         process,
         absent_processes(call, workload),
@@ -237,7 +247,7 @@ def _running(
     )
 
 
-def _slots(engine: EngineProfile, layouts: GenerationLayouts) -> IntArray | None:
+def engine_slots(engine: EngineProfile, layouts: GenerationLayouts) -> IntArray | None:
     """Most sequences [candidate] that a replica runs at once by its engine's settings."""
     tensor, stages = layouts.tensor_parallel_size, layouts.pipeline_parallel_size
     limits = []
@@ -248,7 +258,7 @@ def _slots(engine: EngineProfile, layouts: GenerationLayouts) -> IntArray | None
     return np.minimum.reduce(limits) if limits else None
 
 
-def _transient_bytes(
+def transient_bytes(
     model: Model,
     generation_layouts: GenerationLayouts,
     *,

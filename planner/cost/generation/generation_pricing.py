@@ -9,7 +9,8 @@ import numpy.typing as npt
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import memory, transition
 from automap.planner.cost.estimates import CallEstimates, summed
-from automap.planner.cost.generation import generate_call, streaming
+from automap.planner.cost.generation import continuous, generate_call, streaming
+from automap.planner.cost.generation.continuous import Admission, ContinuousGeneration
 from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
 from automap.planner.cost.generation.streaming import TailEstimates, TailSetting
 from automap.planner.cost.priced_job import PricedJob
@@ -47,6 +48,14 @@ class GenerationPricing(PricedJob):
         tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Price a generation on weights that already lie in its layout, one row per candidate."""
+        steady = self.continuous_generation(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
+        if steady is not None:
+            estimates = continuous.estimates_of(
+                steady, self._model(call), pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+            )
+            return self._corrected(estimates, "generate", call, pool)
         estimates = generate_call.price_generate(
             self._model(call),
             call,
@@ -66,6 +75,38 @@ class GenerationPricing(PricedJob):
             estimates,
             seconds=summed(estimates.seconds, priced.extra),
             transient=replace(estimates.transient, weights=weights),
+        )
+
+    def admission(self, call: Call) -> Admission | None:
+        """How many of a call's responses may be in flight; None without continuous rollouts."""
+        return Admission.of(self.job.spec.search, call, self.workload)
+
+    def continuous_generation(
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
+        admission: Admission | None = None,
+    ) -> ContinuousGeneration | None:
+        """The steady state of a generation; None where it drains, batch by batch.
+
+        Without an `admission` the one that the spec gives.
+        """
+        admission = admission or self.admission(call)
+        if admission is None or admission.drains:
+            return None
+        return continuous.continuous_generation(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            generation_layouts,
+            admission,
+            kv_cache_bytes=kv_cache_bytes,
+            max_sequences=self.job.target.rollout.max_sequences,
         )
 
     def generate_from_home(
@@ -116,11 +157,14 @@ class GenerationPricing(PricedJob):
 
         With the least, one longest sequence runs; with the full, hardly a sequence ever waits.
         """
-        model = self._model(call)
-        return (
-            minimum_kv_cache_bytes(model, self.workload, generation_layouts),
-            full_kv_cache_bytes(model, call, self.workload, generation_layouts),
+        model, admission = self._model(call), self.admission(call)
+        least = minimum_kv_cache_bytes(model, self.workload, generation_layouts)
+        if admission is None or admission.drains:
+            return least, full_kv_cache_bytes(model, call, self.workload, generation_layouts)
+        full = continuous.full_cache_bytes(
+            model, call, self.workload, admission, generation_layouts
         )
+        return least, np.maximum(full, least)
 
     def generation_phases(
         self,
@@ -151,6 +195,11 @@ class GenerationPricing(PricedJob):
         kv_cache_bytes: IntArray,
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+        steady = self.continuous_generation(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
+        if steady is not None:
+            return self._generate_factor(call, pool) * steady.deviation_seconds
         phases = self.generation_phases(
             call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
         )

@@ -36,7 +36,7 @@ def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
     return rollout(
         tuple(points.tolist()),
         tuple(weights.tolist()),
-        prompt_tokens=_prompt_tokens(workload),
+        prompt_tokens=prompt_tokens(workload),
         num_draws=call.num_sequences,
     )
 
@@ -47,7 +47,7 @@ def slot_process(call: Call, workload: WorkloadSpec) -> Rollout:
     return rollout_in_slots(
         tuple(points.tolist()),
         tuple(weights.tolist()),
-        prompt_tokens=_prompt_tokens(workload),
+        prompt_tokens=prompt_tokens(workload),
         num_draws=call.num_sequences,
     )
 
@@ -63,13 +63,13 @@ def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
     return rollouts_with_absences(
         tuple(points.tolist()),
         tuple(weights.tolist()),
-        prompt_tokens=_prompt_tokens(workload),
+        prompt_tokens=prompt_tokens(workload),
         num_draws=call.num_sequences,
         turns=workload.turns,
     )
 
 
-def _prompt_tokens(workload: WorkloadSpec) -> float:
+def prompt_tokens(workload: WorkloadSpec) -> float:
     """Mean cached tokens of a prompt; the last block of a sequence is half empty on average."""
     return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
 
@@ -130,7 +130,7 @@ def typical_tokens(workload: WorkloadSpec) -> float:
 
     Caches with windows or states grow less than sequences do: longer ones take less a token.
     """
-    return _prompt_tokens(workload) + workload.response_length.mean_tokens / 2
+    return prompt_tokens(workload) + workload.response_length.mean_tokens / 2
 
 
 def minimum_kv_cache_bytes(

@@ -216,6 +216,8 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     target = job.target
     if target.offloads_to_generate and not shadow:
         kept &= layouts.offload == OFFLOADS.index("weights")
+    if job.spec.search.continuous_rollouts and not shadow:
+        return np.zeros(len(layouts), dtype=np.bool_)
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
     # A served model would have to leave the GPUs that train once the rollout does.
     served = bool(set(job.models) & target.served_roles) and not stale

@@ -31,7 +31,7 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
     Every role has its home among the copies, and of shadows only roles whose rollouts all follow
     the same training.
     """
-    dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
+    dataflow = with_staleness(job.dataflow, job.spec.search.training_slack)
     numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
     precedences = tuple(
         Precedence(
@@ -88,12 +88,12 @@ def _forms(job: Job, homes: Mapping[str, int]) -> Iterator[FormChoice]:
 
 
 def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:
-    """Shadows and all other copies, where the target has rollouts on GPUs of their own.
+    """Shadows and all other copies, where rollouts have GPUs of their own.
 
     And then models that are served, and those that train.
     """
     target = job.target
-    if not target.shadows_apart:
+    if not (target.shadows_apart or job.spec.search.continuous_rollouts):
         return
     for shadow, copy in enumerate(copies):
         if copy.shadow_of is not None:

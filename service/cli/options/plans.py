@@ -122,6 +122,10 @@ class CompareArguments:
         "Instead of strategies, the best plan inside each target: all, or names with commas.",
         metavar="all|NAME,NAME",
     )
+    schedules: bool = flag(
+        "Instead of strategies, the best plan that waits for every batch, for the one before, and "
+        "for none."
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from automap.planner import Plan, Strategy
 from automap.planner.spec import StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
+from automap.service.cli.plan.compared_schedules import compare_schedules
 from automap.service.cli.plan.compared_targets import compare_targets
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import planning_message, working
@@ -24,6 +25,9 @@ def run_compare(given: CompareArguments) -> None:
     spec = backend.read_spec(given.spec)
     if given.targets is not None:
         compare_targets(given, spec)
+        return
+    if given.schedules:
+        compare_schedules(given, spec)
         return
     need_valid("--strategy", given.strategy or [], get_args(StrategyName))
     # Brings the solver in.

@@ -97,7 +97,7 @@ def engine_of(
     rollout: RolloutSettings,
     *,
     precision: Literal["fp32", "fp8"] = "fp32",
-    **options: int,
+    **options: Any,
 ) -> "Iterator[VllmEngine]":
     from automap.executor.rollout.vllm_engine import (  # seconds: not in the process of pytest
         VllmEngine,

@@ -8,11 +8,17 @@ import torch
 from automap.executor.rollout.cpu_experts import own_experts
 from automap.executor.rollout.sampling import response_seed
 from tests.executor.ranks import Case, run_cases
-from tests.executor.rollout import hybrid_cases, planned_cases, rollout_cases, stage_cases
+from tests.executor.rollout import (
+    continuous_cases,
+    hybrid_cases,
+    planned_cases,
+    rollout_cases,
+    stage_cases,
+)
 
 pytestmark = pytest.mark.many_processes
 
-ON_TWO: dict[str, Case] = rollout_cases.ON_TWO | stage_cases.ON_TWO
+ON_TWO: dict[str, Case] = rollout_cases.ON_TWO | stage_cases.ON_TWO | continuous_cases.ON_TWO
 ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR | stage_cases.ON_FOUR
 MORE_ON_FOUR: dict[str, Case] = (
     rollout_cases.ON_FOUR

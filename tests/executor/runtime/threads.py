@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from automap.executor.batch import Batch, Ragged
+from automap.executor.batch import Batch, Ragged, concatenate
 from automap.executor.engines.training_engine import Loss, Output, TrainingEngine
 from automap.executor.runtime import processes as runtime
 from automap.executor.runtime.placement import Device, DeviceRange
@@ -27,6 +27,8 @@ from automap.executor.workers.model_worker import Factories, Rollout, SyncPlace
 from automap.executor.workers.process import Process, ProcessContext
 
 VOCABULARY, LONGEST, LEARNING_RATE = 12, 6, 0.5
+STEPS = 4
+"""Optimizer steps of an iteration of `small_plans`."""
 SEEDS = {"actor": 1, "reference": 1, "critic": 2, "cost_critic": 3}
 
 
@@ -165,11 +167,61 @@ class TableEngine:
         return {"loss": float(mean.detach()), "grad_norm": float(gradient.norm())}
 
 
+class Response:
+    """One that is drawn token by token."""
+
+    def __init__(self, prompt: Batch) -> None:
+        iteration, prompt_id, number = (
+            int(prompt.tensor(name)) for name in ("iteration", "prompt_id", "number")
+        )
+        seed = (iteration * 1000 + prompt_id) * 100 + number
+        self.prompt, self.generator = prompt, torch.Generator().manual_seed(seed)
+        self.length = int(torch.randint(1, LONGEST + 1, (), generator=self.generator))
+        self.token = prompt.ragged("prompt_tokens").values[-1]
+        self.tokens: list[Tensor] = []
+        self.log_probs: list[Tensor] = []
+        self.versions: list[int] = []
+
+    @property
+    def request(self) -> int:
+        return int(self.prompt.tensor("request"))
+
+    @property
+    def has_ended(self) -> bool:
+        return len(self.tokens) == self.length
+
+    def step(self, weights: Weights, *, greedy: bool = False, version: int = 0) -> None:
+        table = weights.table.detach().log_softmax(-1)
+        odds = table[self.token].exp()
+        token = odds.argmax() if greedy else odds.multinomial(1, generator=self.generator)[0]
+        # As of another engine: not quite those that training computes.
+        self.log_probs.append((table[self.token, token] + 0.2 * (token % 2)).float())
+        self.tokens.append(token)
+        self.token = token
+        self.versions.append(version)
+
+    def row(self, *, with_versions: bool = False) -> Batch:
+        row = self.prompt.with_columns(
+            response_tokens=Ragged.of([torch.stack(self.tokens)]),
+            response_log_probs=Ragged.of([torch.stack(self.log_probs)]),
+        )
+        if not with_versions:
+            return row
+        return row.with_columns(
+            finished=torch.tensor([self.length < LONGEST]),
+            token_versions=Ragged.of([torch.tensor(self.versions)]),
+            weights_version=torch.tensor(self.versions[:1]),
+        )
+
+
 class TableRollout:
     """Samples from the weights that it has; without an engine they come by a sync."""
 
     def __init__(self, engine: TableEngine | None) -> None:
         self.engine, self.received = engine, Weights(torch.empty(0))
+        self.in_flight: list[Response] = []
+        self.turns: list[tuple[int, list[int]]] = []
+        """Version and requests in flight of each."""
 
     def start(self, *, changed: bool) -> dict[str, float]:
         return {}
@@ -178,46 +230,52 @@ class TableRollout:
         self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
     ) -> Batch:
         weights = self.engine.weights if self.engine else self.received
-        table = weights.table.detach().log_softmax(-1)
         rows = prompts.take(torch.arange(prompts.num_rows).repeat_interleave(responses_per_prompt))
-        tokens, log_probs = [], []
-        firsts = [row[-1] for row in rows.ragged("prompt_tokens").rows()]
-        for place, prompt_id in enumerate(rows.tensor("prompt_id").tolist()):
-            number = place % responses_per_prompt
-            seed = (iteration * 1000 + prompt_id) * 100 + number
-            generator = torch.Generator().manual_seed(seed)
-            length = int(torch.randint(1, LONGEST + 1, (), generator=generator))
-            token, drawn = firsts[place], []
-            for _ in range(length):
-                odds = table[token].exp()
-                token = odds.argmax() if greedy else odds.multinomial(1, generator=generator)[0]
-                drawn.append(token)
-            tokens.append(torch.stack(drawn))
-            before = torch.stack([firsts[place], *drawn[:-1]])
-            # As of another engine: not quite those that training computes.
-            log_probs.append(table[before, tokens[-1]] + 0.2 * (tokens[-1] % 2))
-        return rows.with_columns(
-            response_tokens=Ragged.of(tokens),
-            response_log_probs=Ragged.of(log_probs),
-            true_steps=torch.full((rows.num_rows,), weights.steps),
-        )
+        numbers = torch.arange(rows.num_rows) % responses_per_prompt
+        rows = rows.with_columns(number=numbers, iteration=torch.full_like(numbers, iteration))
+        responses = [Response(rows.slice(at, at + 1)) for at in range(rows.num_rows)]
+        for response in responses:
+            while not response.has_ended:
+                response.step(weights, greedy=greedy)
+        steps = torch.full((rows.num_rows,), weights.steps)
+        return concatenate([each.row() for each in responses]).with_columns(true_steps=steps)
+
+    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+        assert self.received.steps == version * STEPS, "the weights are those that it is told of"
+        for at in range(0 if requests is None else requests.num_rows):
+            assert requests is not None
+            self.in_flight.append(Response(requests.slice(at, at + 1)))
+        self.turns.append((version, [each.request for each in self.in_flight]))
+        for _ in range(num_steps):
+            for response in self.in_flight:
+                if not response.has_ended:
+                    response.step(self.received, version=version)
+        ended = [each for each in self.in_flight if each.has_ended]
+        self.in_flight = [each for each in self.in_flight if not each.has_ended]
+        time.sleep(0.04)  # as slow as training is here
+        return concatenate([each.row(with_versions=True) for each in ended]) if ended else None
 
     def stop(self) -> None: ...
 
 
 class TableSync:
-    boxes: ClassVar["defaultdict[str, queue.Queue[Weights]]"] = defaultdict(lambda: queue.Queue(1))
+    boxes: ClassVar["defaultdict[tuple[str, int], queue.Queue[Weights]]"] = defaultdict(
+        lambda: queue.Queue(1)
+    )
+    """One for each rank that receives."""
 
     def __init__(
         self, place: SyncPlace, engine: TableEngine | None, rollout: TableRollout | None
     ) -> None:
-        self.box, self.engine, self.rollout = self.boxes[place.host], engine, rollout
+        self.place, self.engine, self.rollout = place, engine, rollout
 
     def run(self) -> dict[str, float]:
         if self.engine is not None:
-            self.box.put(self.engine.weights, timeout=10)
+            for rank in range(self.place.shadow.copy.num_gpus):
+                self.boxes[self.place.host, rank].put(self.engine.weights, timeout=10)
         elif self.rollout is not None:
-            self.rollout.received = self.box.get(timeout=10)
+            box = self.boxes[self.place.host, self.place.rank]
+            self.rollout.received = box.get(timeout=10)
         return {}
 
 

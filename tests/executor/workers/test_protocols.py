@@ -17,6 +17,7 @@ from automap.executor.workers.protocols import (
     RANK_ZERO,
     THREE_D,
     THREE_D_ALL_MICRO_DP,
+    THREE_D_PER_REPLICA,
     THREE_D_PP_ONLY,
     Call,
     Layout,
@@ -261,3 +262,16 @@ def test_worker_classes_of_a_script_travel_with_their_protocols() -> None:
     rows = Line((1, 2))
     assert protocol_of(again.method).name == "PP_AS_DP"
     assert protocol_of(again.method).distribute(two_by_two, rows)[2] == Line((2,))
+
+
+def test_each_replica_gets_its_item_and_those_with_rows_are_collected() -> None:
+    layout = GenerationLayout(RankLayout(tensor_parallel_size=2, data_parallel_size=2), 2, 1)
+    first, second = Line((1, 2)), None
+    calls = THREE_D_PER_REPLICA.calls(layout, ([first, second],), {"version": 3})
+    assert [call and call.args[0] for call in calls] == [first, first, second, second]
+    assert all(call is not None and call.kwargs == {"version": 3} for call in calls)
+    assert THREE_D_PER_REPLICA.collect(layout, [first, None, Line((7,)), None]) == Line((1, 2, 7))
+    assert THREE_D_PER_REPLICA.collect(layout, [None, None, Line((7,)), None]) == Line((7,))
+    assert THREE_D_PER_REPLICA.collect(layout, [None] * 4) is None
+    with pytest.raises(ValueError, match="has 3 items for 2 replicas"):
+        THREE_D_PER_REPLICA.calls(layout, ([1, 2, 3],))

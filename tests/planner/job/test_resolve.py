@@ -125,6 +125,27 @@ def test_missing_reference_names_all_ways_out() -> None:
         ("ppo", {"workload__expected_acceptance": 0.5}, "workload.expected_acceptance", "dapo"),
         ("grpo", {"workload__pretrain_loss": True}, "workload.pretrain_loss", "ppo"),
         ("remax", {"search__staleness": 1}, "search.staleness", "set it to 0"),
+        (
+            "remax",
+            {"search": {"staleness": 1, "continuous_rollouts": True, "target": "any"}},
+            "search.staleness",
+            "set it to 0",
+        ),
+        (
+            "grpo",
+            {
+                "search": {"staleness": 2, "continuous_rollouts": True},
+                "constraints": {"allow_shadow_copies": False},
+            },
+            "constraints.allow_shadow_copies",
+            "leave out one",
+        ),
+        (
+            "grpo",
+            {"search": {"staleness": 2, "continuous_rollouts": True, "target": "verl@0.9.1"}},
+            "search.target",
+            "search.continuous_rollouts",
+        ),
         ("ppo", {"cluster": "stored"}, "cluster", "pools"),
         ("ppo", {"cluster": {"pools": [dict(POOL, gpu="a101")]}}, "cluster.pools.0.gpu", "a100"),
         (

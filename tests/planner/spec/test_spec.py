@@ -82,6 +82,7 @@ def test_groups_of_roles_are_their_pairs(given: list[Any], pairs: list[tuple[str
         {"workload__training_precision": "fp8"},
         {"search": {"objective": "fewest_gpus", "target_iteration_seconds": 60}},
         {"search": {"objective": "time", "staleness": 1, "robust": True}},
+        {"search": {"staleness": 2, "continuous_rollouts": True, "keep_cache_at_sync": True}},
         {"constraints__parallelism": {"actor": {"num_gpus": 4, "sharding": "full"}}},
         {"cluster": "stored"},
         {
@@ -101,3 +102,25 @@ def test_a_spec_survives_its_own_json(changes: dict[str, Any]) -> None:
     # What the command line sends to a service is shorter, and the same.
     sent = spec.model_dump(mode="json", exclude_unset=True)
     assert JobSpec.model_validate(sent) == spec
+
+
+@pytest.mark.parametrize(
+    ("search", "field", "remedy"),
+    [
+        ({"continuous_rollouts": True}, "continuous_rollouts", "set staleness to 1"),
+        ({"keep_cache_at_sync": True, "staleness": 1}, "keep_cache_at_sync", "continuous_rollouts"),
+        ({"continuous_rollouts": True, "staleness": 2, "streaming": True}, "streaming", "leave"),
+        (
+            {"continuous_rollouts": True, "staleness": 2, "generation_tail": True},
+            "generation_tail",
+            "leave",
+        ),
+    ],
+)
+def test_continuous_rollouts_need_slack_and_have_no_tail(
+    search: dict[str, Any], field: str, remedy: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        job_spec("grpo", search=search)
+    assert field in str(refused.value)
+    assert remedy in str(refused.value)
