@@ -73,9 +73,9 @@ def variants(num_gpus: int, mean: float) -> list[tuple[str, JobSpec]]:
         ("one step off", job(num_gpus, mean, staleness=1)),
     ]
     for staleness in STALENESS:
-        search = {"staleness": staleness, "continuous_rollouts": True}
+        search: dict[str, Any] = {"staleness": staleness, "continuous_rollouts": True}
         found.append((f"continuous, staleness {staleness}", job(num_gpus, mean, **search)))
-    kept = {**search, "keep_cache_at_sync": True}
+    kept: dict[str, Any] = {**search, "keep_cache_at_sync": True}
     found.append((f"continuous, {staleness}, cache kept", job(num_gpus, mean, **kept)))
     bypass = job(num_gpus, mean, pass_again=False, **kept)
     return [*found, (f"continuous, {staleness}, no proximal pass", bypass)]
