@@ -10,6 +10,7 @@ seconds. Then the job is planned under each schedule, the split of the GPUs bein
 
 import argparse
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,10 @@ def mean_length(num_gpus: int, training_seconds: float) -> float:
     """Mean response length at which the synchronous plan trains in so many seconds."""
     low, high = 256.0, float(LONGEST) / 2
     for _ in range(ROUNDS):
-        middle = (low * high) ** 0.5
+        middle = math.sqrt(low * high)
         longer = seconds_of(make_plan(job(num_gpus, middle)), "train") > training_seconds
         low, high = (low, middle) if longer else (middle, high)
-    return (low * high) ** 0.5
+    return math.sqrt(low * high)
 
 
 def seconds_of(plan: Plan, kind: str) -> float:
