@@ -157,7 +157,7 @@ def _engine(subject: Subject, call: CallPlan, report: ContinuousReport) -> Engin
         if row + 1 >= len(known):
             return near
         beyond = seconds[row + 1]
-        far = beyond[column] + part * (beyond[column + 1] - beyond[column])
+        far: float = beyond[column] + part * (beyond[column + 1] - beyond[column])
         share: float = (count - known[row]) / (known[row + 1] - known[row])
         return near + share * (far - near)
 

@@ -34,7 +34,7 @@ class ScheduleCost(ResultModel):
     idle_generating: float | None = None
     """Share of the period in which these do nothing."""
     idle_others: float | None = None
-    """The same of all other GPUs in use; None: there are none."""
+    """Share in which all other GPUs in use do nothing; None: there are none."""
 
 
 def schedules(spec: JobSpec, *, tell: Callable[[str], None] = lambda _: None) -> list[ScheduleCost]:

@@ -23,11 +23,11 @@ def run_compare(given: CompareArguments) -> None:
     """Plan, then price the named strategies, or all but those that take long."""
     backend = backend_of(given.where)
     spec = backend.read_spec(given.spec)
-    if given.targets is not None:
-        compare_targets(given, spec)
-        return
     if given.schedules:
         compare_schedules(given, spec)
+        return
+    if given.targets is not None:
+        compare_targets(given, spec)
         return
     need_valid("--strategy", given.strategy or [], get_args(StrategyName))
     # Brings the solver in.
