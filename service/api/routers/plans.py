@@ -5,7 +5,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
-from automap.planner.plan import PlanDifference, plan_difference
+from automap.planner.plan import PlanCosts, PlanDifference, plan_costs, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.conditional import KnownHeader, unless_known
@@ -294,6 +294,19 @@ def diff_plans(
     """This plan and another, of the same job or not: seconds, bytes, price, placement, spec."""
     before, after = (plan_records.made_plan(session, each) for each in (plan_id, other))
     return plan_difference(before, after)
+
+
+@router.get(
+    "/{plan_id}/costs",
+    summary="Price a plan before it runs",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def get_plan_costs(plan_id: UUID, session: ReadSessionDep) -> PlanCosts:
+    """What an iteration, the run and a million tokens will cost, in all and by type of GPU.
+
+    What runs have cost is `GET /v1/costs`.
+    """
+    return plan_costs(plan_records.made_plan(session, plan_id))
 
 
 @router.post(

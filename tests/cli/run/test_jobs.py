@@ -266,6 +266,7 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     told("jobs", job_id, "--cancel")
     assert json.loads(told("jobs", job_id, "--retry", "--json"))["retry_of"] == job_id
     assert "no run has used a GPU" in told("costs", "--by", "owner")
+    assert "of the" in told("costs", plan_id)
     assert "no budgets" in told("budgets", "list")
     assert "10.00" in told("budgets", "set", "owner:local", "--amount", "10")
     shown = told("budgets", "set", "owner:local", "--amount", "20")

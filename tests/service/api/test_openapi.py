@@ -51,6 +51,7 @@ OPERATIONS = {
     ("get", "/v1/plans/{plan_id}/history"),
     ("patch", "/v1/plans/{plan_id}"),
     ("get", "/v1/plans/{plan_id}/diff"),
+    ("get", "/v1/plans/{plan_id}/costs"),
     ("get", "/v1/costs"),
     ("post", "/v1/budgets"),
     ("get", "/v1/budgets"),
@@ -106,6 +107,7 @@ OPERATION_IDS = {
     *(
         "describe_plan",
         "diff_plans",
+        "get_plan_costs",
         "list_costs",
         "create_budget",
         "list_budgets",
