@@ -29,6 +29,7 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
+from automap.service.api.owners import OwnersDep
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.descriptions import DescriptionPatch, NewDescription
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
@@ -174,9 +175,15 @@ def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     responses=problem_responses(400, 404, 413, 415, 422, 503),
     openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
 )
-def describe_plan(plan_id: UUID, body: DescriptionBody, session: SessionDep) -> PlanSummary:
-    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396)."""
-    descriptions.describe_plan(session, plan_id, body.content)
+def describe_plan(
+    plan_id: UUID, body: DescriptionBody, session: SessionDep, owners: OwnersDep
+) -> PlanSummary:
+    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396).
+
+    A key with the scope `admin` may give it to another `owner`; its jobs stay whose they are.
+    """
+    before = descriptions.describe_plan(session, plan_id, owners.may_give(body.content))
+    owners.note(before, body.content)
     session.flush()
     return plan_records.plan_summary(session, plan_id)
 

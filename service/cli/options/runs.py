@@ -119,6 +119,9 @@ class LabelArguments:
     ] = None
     name: str | None = option("Another name; '': the spec's.", metavar="TEXT")
     notes: str | None = option("What to remember of it; '': nothing.", metavar="TEXT")
+    owner: str | None = option(
+        "Give it to somebody else, which needs a key with the scope admin.", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ def run_label(given: LabelArguments) -> None:
         patch["name"] = given.name or None
     if given.notes is not None:
         patch["notes"] = given.notes or None
+    if given.owner is not None:
+        patch["owner"] = given.owner
     found = service.ask("PATCH", f"{_kind(service, given.id)}/{given.id}", data=patch).json()
     labels = ", ".join(f"{key}={value}" for key, value in found["labels"].items()) or "no labels"
     console.stdout_console().print(
