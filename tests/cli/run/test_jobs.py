@@ -258,7 +258,7 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     job_id, plan_id = str(add_job(database)), str(add_plan(database))
     assert told("label", job_id, "team=math", "old-", "--name", "night") == "night: team=math\n"
     assert "no labels" in told("label", plan_id, "--notes", "x")
-    told("label", job_id, "--owner", "ada")
+    assert told("label", job_id, "--owner", "ada") == "night: team=math, now of ada\n"
     assert job_id in told("jobs", "--owner", "ada")
     assert "owner: local -> ada" in " ".join(told("audit", "--json").split())
     told("label", job_id, "--owner", "local")
