@@ -22,7 +22,7 @@ class GpuCost(ResultModel):
     """In the unit of the pools' price_per_gpu_hour, US dollars in the catalogue; 0: no price."""
     price_per_million_tokens: float
     run_gpu_hours: float
-    """Of the whole run: iterations, start-up, checkpoints."""
+    """GPU hours of the whole run: iterations, start-up, checkpoints."""
     run_price: float
 
 
