@@ -34,7 +34,7 @@ _SMALL_VALUES = 10_000
 _MEMORY_BYTES = 2**32
 _SECONDS = 300.0
 _ONE_AT_A_TIME = anyio.CapacityLimiter(1)
-"""Those that wait hold none of the threads that answer requests."""
+"""Requests that wait for it hold none of the threads that answer others."""
 
 
 async def profile_body(request: Request, raw: Annotated[RawBody, Depends(raw_body)]) -> Asked:

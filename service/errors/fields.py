@@ -203,7 +203,7 @@ def shown(value: object) -> JsonValue:
 
 
 def _start_of_json(value: object) -> str:
-    """As much as is shown: the value may be a whole document of many megabytes."""
+    """The first characters, as many as are shown: the value may be a document of megabytes."""
     text = ""
     for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
         text += part
