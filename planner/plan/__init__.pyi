@@ -3,6 +3,9 @@ from .changes import PlanDifference as PlanDifference
 from .changes import Quantity as Quantity
 from .changes import differences as differences
 from .changes import plan_difference as plan_difference
+from .costs import GpuCost as GpuCost
+from .costs import PlanCosts as PlanCosts
+from .costs import plan_costs as plan_costs
 from .provenance import code_version as code_version
 from .provenance import other_versions as other_versions
 from .runs_with import engine_name as engine_name

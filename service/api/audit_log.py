@@ -83,7 +83,8 @@ class AuditLog:
 
 
 def _row(scope: Scope, status: int, headers: Headers) -> AuditRow:
-    caller: Caller | None = scope.get("state", {}).get("caller")
+    state = scope.get("state", {})
+    caller: Caller | None = state.get("caller")
     client = scope.get("client")
     return AuditRow(
         created_at=utc_now(),
@@ -92,6 +93,7 @@ def _row(scope: Scope, status: int, headers: Headers) -> AuditRow:
         method=scope["method"],
         route=_route(scope),
         resource_id=_resource(scope, status, headers),
+        change=state.get("change") if status < 400 else None,
         status=status,
         remote_address=client[0] if client else None,
     )

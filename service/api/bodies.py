@@ -1,10 +1,8 @@
 """Request bodies: JSON or YAML, bounded, checked, and shown as such in the OpenAPI document."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import anyio
 from fastapi import Depends, Request
@@ -31,24 +29,22 @@ MEDIA: dict[str, Media] = {
 }
 _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
-_LARGE_BYTES = 2**20
-_LARGE = threading.Lock()
-"""Large bodies are read one after another: the objects of each take many times its bytes."""
-
-Other = TypeVar("Other", bound=BaseModel)
+MAX_BODY_VALUES = 10_000
+"""A megabyte could hold hundreds of thousands, each of them wrong; that many are read in a few
+hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class _RawBody:
+class RawBody:
     text: bytes
     media: Media | None
     """The kind of document; None: there is no body."""
 
 
-async def _raw_body(request: Request) -> _RawBody:
+async def raw_body(request: Request) -> RawBody:
     if "content-type" not in request.headers and not await request.body():
-        return _RawBody(b"", None)
-    return _RawBody(media=_media(request), text=await request.body())
+        return RawBody(b"", None)
+    return RawBody(media=_media(request), text=await request.body())
 
 
 def _media(request: Request) -> Media:
@@ -75,48 +71,51 @@ def body_of(
     An `optional` one that is not there, or empty, stands for one without fields.
     """
 
-    def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
+    def read(request: Request, raw: Annotated[RawBody, Depends(raw_body)]) -> Body[Content]:
         if optional and not raw.text.strip():
             return Body(content=content(), data={})
-        return _checked(_loaded(request, raw, "max_body_bytes"), content, what=what)
+        most = request.app.state.settings.max_body_bytes
+        data = loaded(request, raw, max_bytes=most, max_values=MAX_BODY_VALUES)
+        return body_as(content, data, what=what)
 
     return read
 
 
-def body_by_field(
-    field: str, given: type[Content], otherwise: type[Other], *, what: str, limit: str
-) -> Callable[..., Body[Content] | Body[Other]]:
-    """A dependency that reads the body as `given` where it has the field, else as `otherwise`.
+def loaded(request: Request | None, raw: RawBody, *, max_bytes: int, max_values: int) -> object:
+    """The data of a body; the request keeps them for what is said of it.
 
-    So that an error is about what was meant, not about both.
+    Raises:
+        UnsupportedMediaTypeError: there is no body.
+        InvalidDocumentError: it cannot be read.
     """
-
-    def read(
-        request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]
-    ) -> Body[Content] | Body[Other]:
-        data = _loaded(request, raw, limit)
-        if isinstance(data, dict) and field in data:
-            return _checked(data, given, what=what)
-        return _checked(data, otherwise, what=what)
-
-    return read
-
-
-def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
-    if raw.media is None:
-        raise UnsupportedMediaTypeError("")
+    media = media_of_body(raw)
     try:
-        max_bytes = getattr(request.app.state.settings, limit)
-        with _LARGE if len(raw.text) > _LARGE_BYTES else nullcontext():
-            data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
+        data = load_document(raw.text, media=media, max_bytes=max_bytes, max_values=max_values)
     except DocumentError as error:
         other = "; send YAML as application/yaml" if error.message.startswith("not JSON") else ""
         raise InvalidDocumentError(error.message + other, line=error.line) from None
-    request.state.data = data  # for the response to an error that names a field of it
+    if request is not None:
+        request.state.data = data  # for the response to an error that names a field of it
     return data
 
 
-def _checked(data: object, content: type[Content], *, what: str) -> Body[Content]:
+def media_of_body(raw: RawBody) -> Media:
+    """The kind of document that a body is.
+
+    Raises:
+        UnsupportedMediaTypeError: there is no body.
+    """
+    if raw.media is None:
+        raise UnsupportedMediaTypeError("")
+    return raw.media
+
+
+def body_as(content: type[Content], data: object, *, what: str) -> Body[Content]:
+    """The data as `content`.
+
+    Raises:
+        InvalidInputError: what is wrong with them.
+    """
     try:
         return Body(content=content.model_validate(data), data=data)
     except ValidationError as error:

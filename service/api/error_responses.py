@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
@@ -90,7 +91,8 @@ def install_handlers(app: FastAPI) -> None:
         return http_error_response(request, error)
 
     @app.exception_handler(OperationalError)
-    def _database(_request: Request, error: OperationalError) -> Response:
+    @app.exception_handler(NoConnectionError)
+    def _database(_request: Request, error: Exception) -> Response:
         log.error("the database does not answer: %s", error)
         return error_response(domain.NotReadyError("The database does not answer"))
 

@@ -227,5 +227,6 @@ DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
     "labelled": {
         "summary": "A label more, one less, and a note",
         "value": {"labels": {"team": "math", "draft": None}, "notes": "for the paper"},
-    }
+    },
+    "given away": {"summary": "To another owner, by an admin", "value": {"owner": "bob"}},
 }

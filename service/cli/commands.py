@@ -244,10 +244,19 @@ def label(given: runs.LabelArguments) -> None:
 
 
 def costs(given: runs.CostsArguments) -> None:
-    """Sum up GPU hours and price of the runs of a service, by day, owner, model, plan or label."""
-    from automap.service.cli.run.costs import run_costs
+    """Say what a plan will cost, by type of GPU; or sum up what runs of a service have cost.
 
-    run_costs(given)
+    With PLAN: an iteration, the run and a million tokens. Without: GPU hours and price of runs by
+    day, owner, model, plan or label.
+    """
+    if given.plan is not None:
+        from automap.service.cli.study.costs import run_plan_costs
+
+        run_plan_costs(given, given.plan)
+    else:
+        from automap.service.cli.run.costs import run_costs
+
+        run_costs(given)
 
 
 def budgets(given: runs.BudgetsArguments) -> None:

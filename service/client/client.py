@@ -21,6 +21,7 @@ from automap.planner import (
     ReplanOptions,
     Simulation,
 )
+from automap.planner.plan import PlanCosts
 from automap.planner.spec import JobSpec
 from automap.service.client.errors import NoAnswerError
 from automap.service.client.transport import (
@@ -157,6 +158,10 @@ class Client(Transport):
     def export(self, plan_id: Id, target: str) -> Launch:
         """A plan as the launch of another framework."""
         return self.answer(Launch, "GET", f"plans/{plan_id}/export?target={quote(target)}")
+
+    def costs(self, plan_id: Id) -> PlanCosts:
+        """What a plan will cost: an iteration, the run, a million tokens; by type of GPU."""
+        return self.answer(PlanCosts, "GET", f"plans/{plan_id}/costs")
 
     def replan(self, plan_id: Id, options: ReplanOptions) -> Replan:
         """Whether a running plan should be kept."""

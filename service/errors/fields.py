@@ -196,10 +196,20 @@ def shown(value: object) -> JsonValue:
         text = value
     else:
         try:
-            text = json.dumps(value, ensure_ascii=False, default=str)
+            text = _start_of_json(value)
         except (TypeError, ValueError, RecursionError):
             text = type(value).__name__
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
+
+
+def _start_of_json(value: object) -> str:
+    """The first characters, as many as are shown: the value may be a document of megabytes."""
+    text = ""
+    for part in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        text += part
+        if len(text) > _MAX_VALUE_CHARACTERS:
+            break
+    return text
 
 
 def _document_path(

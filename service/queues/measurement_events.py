@@ -69,7 +69,7 @@ def _store(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
         cause = f"the profile of {pool} cannot be stored: {where}: {first['msg']}"
         return {**event_kept, "type": "failed", "cause": cause, "kind": "profile"}
     names: list[Any] = [str(name) for name in nodes] if isinstance(nodes, list) else []
-    summary, _ = profiles.add(session, new, job_id=row.id)
+    summary, _ = profiles.add(session, new.storable(), job_id=row.id)
     known: Any = row.measured
     if row.settings.get("make_default") and _is_largest(known["profiles"], pool, summary, names):
         profiles.set_default(session, summary.version, to=True)

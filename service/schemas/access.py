@@ -81,6 +81,9 @@ class AuditRecord(ApiModel):
     method: str
     route: str
     resource_id: str | None = Field(description="What it was about, or has made")
+    change: str | None = Field(
+        default=None, description="Of a change of owner: `owner: ada -> bob`"
+    )
     status: int
     remote_address: str | None
 

@@ -3,8 +3,9 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
+from automap.service.schemas.access import Owner
 from automap.service.schemas.base import ApiModel, PageQuery
 
 LABEL_KEY = r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?"
@@ -42,6 +43,16 @@ class DescriptionPatch(ApiModel):
         default={}, description="Those named are set, or with null taken off; others stay"
     )
     notes: Notes | None = None
+    owner: Owner | None = Field(
+        default=None, description="Whose it is from now on, its costs too; needs the scope `admin`"
+    )
+
+    @field_validator("owner")
+    @classmethod
+    def _somebody(cls, given: str | None) -> str:
+        if given is None:
+            raise ValueError("it is always somebody's: give an owner, or leave it out")
+        return given
 
 
 def _known_label(text: str) -> str:

@@ -76,7 +76,11 @@ class DocumentError(ValueError):
 
 
 def load_document(
-    text: str | bytes, *, media: Media, max_bytes: int = MAX_DOCUMENT_BYTES
+    text: str | bytes,
+    *,
+    media: Media,
+    max_bytes: int = MAX_DOCUMENT_BYTES,
+    max_values: int = MAX_VALUES,
 ) -> object:
     """Parse a document; raises DocumentError for anything unsafe, ambiguous or not JSON's data."""
     encoded = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
@@ -85,12 +89,17 @@ def load_document(
     decoded = _decode(encoded)
     if not decoded.strip():
         raise DocumentError("the document is empty")
-    if decoded.count(",") + decoded.count("[") + decoded.count("{") > MAX_VALUES:
-        raise DocumentError(f"more than {MAX_VALUES} values")
+    if number_of_values(encoded) > max_values:
+        raise DocumentError(f"more than {max_values} values or lines")
     data = _load_json(decoded) if media == "json" else _load_yaml(decoded)
     if "\\" in decoded:  # only an escape can bring these characters in
         _refuse_unstorable_text(data)
     return data
+
+
+def number_of_values(encoded: bytes) -> int:
+    """No fewer than a document has, without reading it; one in YAML's block style has its lines."""
+    return sum(encoded.count(mark) for mark in (b",", b"[", b"{")) + encoded.count(b"\n") + 1
 
 
 def _decode(encoded: bytes) -> str:

@@ -2,11 +2,20 @@
 
 import hashlib
 import json
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Self
 from uuid import UUID
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import to_json
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
@@ -15,6 +24,7 @@ from automap.planner.spec import ClusterSpec
 from automap.service.errors.fields import VERSION_PATTERN
 from automap.service.schemas.base import ApiModel, PageQuery
 
+MAX_FINGERPRINT_BYTES = 2**18
 Version = Annotated[str, Field(pattern=VERSION_PATTERN, description="Of a stored profile")]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """Host work may be too little to be told from none."""
@@ -68,6 +78,7 @@ class NewProfile(ApiModel):
         list[Measurement],
         Field(
             max_length=500_000,
+            fail_fast=True,  # that all are wrong in the same way need not be found out
             description="At least one; none where `identity.based_on` is `shipped`: such a profile "
             "is the tables that come with the planner, and `corrections`",
         ),
@@ -82,6 +93,8 @@ class NewProfile(ApiModel):
     @field_validator("fingerprint")
     @classmethod
     def _names_a_device(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if (size := len(to_json(given))) > MAX_FINGERPRINT_BYTES:
+            raise ValueError(f"takes {size} bytes of JSON; at most {MAX_FINGERPRINT_BYTES}")
         identity = given.get("identity")
         named = identity.get("device_type") if isinstance(identity, dict) else None
         if not isinstance(named, str):
@@ -134,6 +147,34 @@ class NewProfile(ApiModel):
         learnt = [] if self.corrections is None else [self.corrections.model_dump(mode="json")]
         text = json.dumps([self.identity, rows, *learnt], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def storable(self) -> "StorableProfile":
+        """The profile as its row has it."""
+        return StorableProfile(
+            version=self.version,
+            device_type=str(self.identity["device_type"]),
+            shapes=dict(Counter(each.table for each in self.measurements)),
+            fingerprint=self.fingerprint,
+            corrections=self.corrections,
+            make_default=self.make_default,
+            measurements=_MEASUREMENTS.dump_json(self.measurements, exclude_none=True).decode(),
+        )
+
+
+_MEASUREMENTS = TypeAdapter(list[Measurement])
+
+
+class StorableProfile(ApiModel):
+    """A profile that was found right, with its measurements as they are stored."""
+
+    version: str
+    device_type: str
+    shapes: dict[str, int]
+    fingerprint: dict[str, JsonValue]
+    corrections: Corrections | None
+    make_default: bool
+    measurements: str
+    """A JSON list of `Measurement`."""
 
 
 class ProfileSummary(ApiModel):

@@ -84,8 +84,8 @@ def describe_new(row: PlanRow, described: NewDescription) -> None:
     row.text.text = text_of_plan(row)
 
 
-def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> None:
-    """Change what is said of a plan.
+def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> str:
+    """Change what is said of a plan; whose it was.
 
     Raises:
         NotFoundError: there is no such plan.
@@ -99,12 +99,14 @@ def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> N
     ).one_or_none()
     if row is None:
         raise NotFoundError("plan", plan_id)
+    before = row.owner
     _describe(row, patch, usual=row.spec_name)
     row.text.text = text_of_plan(row)
+    return before
 
 
-def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> None:
-    """Change what is said of a job.
+def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> str:
+    """Change what is said of a job; whose it was.
 
     Raises:
         NotFoundError: there is no such job.
@@ -118,8 +120,10 @@ def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> Non
     ).one_or_none()
     if row is None:
         raise NotFoundError("job", job_id)
+    before = row.owner
     _describe(row, patch, usual=MEASUREMENT if row.plan is None else row.plan.spec_name)
     row.text.text = text_of_job(row, "" if row.plan is None else row.plan.text.text)
+    return before
 
 
 def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> None:
@@ -128,6 +132,8 @@ def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> 
         row.name = patch.name or usual
     if "notes" in given:
         row.notes = patch.notes
+    if patch.owner is not None:
+        row.owner = patch.owner
     merged = {**row.labels, **patch.labels}
     row.labels = {key: value for key, value in merged.items() if value is not None}
     if len(row.labels) > MAX_LABELS:

@@ -145,7 +145,7 @@ def made_plan(session: Session, plan_id: UUID) -> Plan:
     if row is None:
         raise NotFoundError("plan", plan_id)
     if row.plan is None:
-        raise ConflictError(f"Plan {plan_id} is {row.status}: there is nothing to compare")
+        raise ConflictError(f"Plan {plan_id} is {row.status}: there is nothing to compare or price")
     return required(Plan, row.plan, plan_id=plan_id)
 
 

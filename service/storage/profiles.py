@@ -1,7 +1,6 @@
 """Stored profiles: kept, compared, and put into the pools of specs and where planners find them."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from statistics import median, quantiles
 from uuid import UUID
@@ -19,15 +18,16 @@ from automap.service.schemas.base import Page
 from automap.service.schemas.profiles import (
     IdentityDifference,
     Measurement,
-    NewProfile,
     ProfileDifference,
     ProfileQuery,
     ProfileRecord,
     ProfileSummary,
     ShapeDifference,
+    StorableProfile,
     TableDifference,
 )
 from automap.service.storage.clusters import found_cluster
+from automap.service.storage.database import StoredText
 from automap.service.storage.paging import page_of
 from automap.service.storage.tables import JobRow, ProfileRow
 
@@ -39,7 +39,7 @@ REMEDY = (
 
 
 def add(
-    session: Session, new: NewProfile, *, job_id: UUID | None = None
+    session: Session, new: StorableProfile, *, job_id: UUID | None = None
 ) -> tuple[ProfileSummary, bool]:
     """Store a profile; False: the very same was stored before, and is the answer.
 
@@ -47,11 +47,11 @@ def add(
     """
     row = ProfileRow(
         version=new.version,
-        device_type=str(new.identity["device_type"]),
-        shapes=dict(Counter(each.table for each in new.measurements)),
+        device_type=new.device_type,
+        shapes=new.shapes,
         fingerprint=new.fingerprint,
         corrections=None if new.corrections is None else new.corrections.model_dump(mode="json"),
-        measurements=[each.model_dump(mode="json", exclude_none=True) for each in new.measurements],
+        measurements=StoredText(new.measurements),
         is_default=False,
         job_id=job_id,
     )

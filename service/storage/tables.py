@@ -378,5 +378,7 @@ class AuditRow(Base):
     """With its parameters' names, such as /v1/plans/{plan_id}."""
     resource_id: Mapped[str | None] = mapped_column(String(200))
     """What it was about, or has made."""
+    change: Mapped[str | None] = mapped_column(String(200))
+    """What is no more to be seen of it: whose it was."""
     status: Mapped[int]
     remote_address: Mapped[str | None] = mapped_column(String(64))

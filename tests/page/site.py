@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, Playwright, Request
 from automap.planner.plan.types import Plan
 from automap.service.api.page import BUILT
 from automap.service.queues import job_queue
+from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from tests.service.support.job_claims import keep as kept
@@ -113,7 +114,7 @@ def drifting_run(database: Database) -> Run:
         job_queue.run(session, run.held)
     kept(run.database, run.held, printed(text="the run begins\nall engines are up\n"))
     for number in range(1, 11):
-        reward = {REWARD: 0.1 * number}
+        reward: JsonObject = {REWARD: 0.1 * number}
         run.keep({"type": "metrics", "iteration": number, "metrics": reward})
         run.iterate(1.0 if number < 5 else 1.6)
     return run

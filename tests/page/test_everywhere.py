@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Response, expect
+from playwright.sync_api import BrowserContext, Page, Request, expect
 
 from tests.page.conftest import Open
 from tests.page.site import AXE, Site, Watched
@@ -16,6 +16,10 @@ See = Callable[..., Page]
 FIRST_VIEW_BYTES = 300_000
 KEY = "-".join(["first", "key"])
 SERIOUS = ("serious", "critical")
+SCHEMES: tuple[tuple[Literal["light", "dark"], str], ...] = (
+    ("light", "{}"),
+    ("dark", "{runOnly: ['color-contrast']}"),
+)
 WITHOUT_OTHER_PARTS = ("large plan", "export", "documents")
 """Views of many elements, each of a kind that another view has, too."""
 VIEWS: dict[str, Callable[[Site], str]] = {
@@ -71,7 +75,7 @@ def test_view_is_accessible_in_light_and_dark_and_narrow(
     settled(page)
     if AXE.is_file():
         # In the dark only colours differ.
-        for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
+        for scheme, rules in SCHEMES:
             page.emulate_media(color_scheme=scheme)
             found = page.evaluate(f"axe.run(document, {rules})")
             violations = [each for each in found["violations"] if each["impact"] in SERIOUS]
@@ -99,10 +103,10 @@ def test_first_view_is_small(site: Site, nothing_cached: BrowserContext) -> None
     page = nothing_cached.new_page()
     sizes: dict[str, int] = {}
 
-    def count(response: Response) -> None:
-        sizes[response.url] = response.request.sizes()["responseBodySize"]
+    def count(request: Request) -> None:
+        sizes[request.url] = request.sizes()["responseBodySize"]
 
-    page.on("requestfinished", lambda request: count(request.response()))
+    page.on("requestfinished", count)
     page.goto(site.of_plan("large"), wait_until="networkidle")
     page.locator(".gantt [data-call]").first.wait_for()
     assert len(sizes) >= 5

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from automap.planner.catalogue import gpu_type
 from automap.planner.plan.types import Plan
 from automap.service.cli.plan.headline import headline, iteration
 from automap.service.cli.plan.timeline import events_of, rows_of
@@ -71,6 +72,22 @@ def test_table_has_every_call_as_the_plan_has_it(shown: Shown) -> None:
             assert f"{formats.gib(call.peak_bytes)}/{formats.gib(call.capacity_bytes)}" in cells
             assert call.model_flops_utilization is not None
             assert formats.percent(call.model_flops_utilization) in cells
+
+
+def test_price_is_that_of_the_plan_by_type_of_gpu(shown: Shown) -> None:
+    page, plan = shown
+    table = rows(page, "Price")
+    [pool] = plan.spec.cluster.pools  # type: ignore[union-attr]
+    hours = plan.gpus_used * plan.run_seconds / 3600
+    assert table == {
+        gpu_type(pool.gpu, field="gpu").name: [
+            formats.count(plan.gpus_used),
+            formats.price(plan.price_per_iteration),
+            formats.price(plan.price_per_million_tokens),
+            formats.price(plan.run_price),
+            formats.rate(hours),
+        ]
+    }
 
 
 def test_chart_has_a_bar_for_every_event_of_every_row(shown: Shown) -> None:

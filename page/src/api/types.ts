@@ -24,6 +24,7 @@ export type PlanDifference = Schemas["PlanDifference"];
 export type Quantity = Schemas["Quantity"];
 export type Budget = Schemas["BudgetRecord"];
 export type Cost = Schemas["Cost"];
+export type GpuCost = Schemas["GpuCost"];
 export type Problem = Schemas["Problem"];
 export type FieldError = Schemas["FieldError"];
 export type Explanation = Schemas["Explanation"];

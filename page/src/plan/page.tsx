@@ -4,13 +4,14 @@ import { api } from "../api/client";
 import { useAction, useResource } from "../api/resource";
 import { isOpen, planOf, type GpuDescription, type Plan, type PlanRecord } from "../api/types";
 import { go, type Place } from "../router";
-import { count, duration, moment, numberOf, price } from "../shared/format";
+import { count, moment, numberOf } from "../shared/format";
 import { Copy, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
 import { roleColours } from "../shared/roles";
 import { Why } from "../why/page";
 import { WhatIf } from "../why/what_if";
 import { Described } from "../shared/description";
 import { Calls } from "./calls";
+import { PlanCosts } from "./costs";
 import { Export } from "./export";
 import { Gantt } from "./gantt";
 import { Headline } from "./headline";
@@ -161,6 +162,7 @@ function Whole(props: { record: PlanRecord; plan: Plan; gpus: GpuDescription[] }
         </section>
         <Memory segments={segments} />
       </div>
+      <PlanCosts id={record.id} />
       <Runs record={record} />
       {rest.length > 0 && (
         <details>
@@ -173,8 +175,7 @@ function Whole(props: { record: PlanRecord; plan: Plan; gpus: GpuDescription[] }
         </details>
       )}
       <p class="quiet">
-        {`${price(plan.price_per_iteration)} an iteration, ${price(plan.run_price)} the run of ` +
-          `${duration(plan.run_seconds)}; ${count(plan.search.candidates_priced)} settings priced`}
+        {`${count(plan.search.candidates_priced)} settings priced`}
         {plan.search.stopped ? `; ${plan.search.stopped}` : ""}.
       </p>
     </LinkedContext.Provider>

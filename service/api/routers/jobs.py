@@ -17,6 +17,7 @@ from automap.service.api.dependencies import (
 from automap.service.api.event_stream import EVENT_SCHEMA, event_stream
 from automap.service.api.examples import DESCRIPTION_EXAMPLES, JOB_EXAMPLES
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
+from automap.service.api.owners import OwnersDep
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import (
@@ -120,9 +121,15 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
     responses=problem_responses(400, 404, 413, 415, 422, 503),
     openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
 )
-def describe_job(job_id: UUID, body: DescriptionBody, session: SessionDep) -> AnyJobRecord:
-    """Rename a job, note something of it, put labels on it or take them off (RFC 7396)."""
-    descriptions.describe_job(session, job_id, body.content)
+def describe_job(
+    job_id: UUID, body: DescriptionBody, session: SessionDep, owners: OwnersDep
+) -> AnyJobRecord:
+    """Rename a job, note something of it, put labels on it or take them off (RFC 7396).
+
+    A key with the scope `admin` may give it to another `owner`, to whose costs it then belongs.
+    """
+    before = descriptions.describe_job(session, job_id, owners.may_give(body.content))
+    owners.note(before, body.content)
     session.flush()
     return jobs.find_job(session, job_id)
 

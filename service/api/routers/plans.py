@@ -5,7 +5,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
-from automap.planner.plan import PlanDifference, plan_difference
+from automap.planner.plan import PlanCosts, PlanDifference, plan_costs, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.conditional import KnownHeader, unless_known
@@ -29,6 +29,7 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
+from automap.service.api.owners import OwnersDep
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.descriptions import DescriptionPatch, NewDescription
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
@@ -174,9 +175,15 @@ def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     responses=problem_responses(400, 404, 413, 415, 422, 503),
     openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
 )
-def describe_plan(plan_id: UUID, body: DescriptionBody, session: SessionDep) -> PlanSummary:
-    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396)."""
-    descriptions.describe_plan(session, plan_id, body.content)
+def describe_plan(
+    plan_id: UUID, body: DescriptionBody, session: SessionDep, owners: OwnersDep
+) -> PlanSummary:
+    """Rename a plan, note something of it, put labels on it or take them off (RFC 7396).
+
+    A key with the scope `admin` may give it to another `owner`; its jobs stay whose they are.
+    """
+    before = descriptions.describe_plan(session, plan_id, owners.may_give(body.content))
+    owners.note(before, body.content)
     session.flush()
     return plan_records.plan_summary(session, plan_id)
 
@@ -294,6 +301,19 @@ def diff_plans(
     """This plan and another, of the same job or not: seconds, bytes, price, placement, spec."""
     before, after = (plan_records.made_plan(session, each) for each in (plan_id, other))
     return plan_difference(before, after)
+
+
+@router.get(
+    "/{plan_id}/costs",
+    summary="Price a plan before it runs",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def get_plan_costs(plan_id: UUID, session: ReadSessionDep) -> PlanCosts:
+    """What an iteration, the run and a million tokens will cost, in all and by type of GPU.
+
+    What runs have cost is `GET /v1/costs`.
+    """
+    return plan_costs(plan_records.made_plan(session, plan_id))
 
 
 @router.post(

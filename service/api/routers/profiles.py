@@ -2,10 +2,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.service.api.bodies import body_by_field, body_docs_of_either
+from automap.service.api.bodies import body_docs_of_either
 from automap.service.api.dependencies import KeyDep, ReadSessionDep, ServiceDep, SessionDep
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.profile_bodies import Asked, profile_body
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.measurements import MeasureRequest, ProfileJobRecord
 from automap.service.schemas.profiles import (
@@ -22,14 +23,7 @@ from automap.service.use_cases import measurements
 PATH = "/profiles"
 router = APIRouter(prefix=PATH, tags=["profiles"])
 
-ProfileBody = Annotated[
-    Body[MeasureRequest] | Body[NewProfile],
-    Depends(
-        body_by_field(
-            "measure", MeasureRequest, NewProfile, what="The profile", limit="max_profile_bytes"
-        )
-    ),
-]
+ProfileBody = Annotated[Asked, Depends(profile_body)]
 
 
 @router.post(
@@ -57,16 +51,14 @@ def create_profile(
     the workers and stores a profile of each; follow it as any job. With `fingerprint` and
     `measurements` the profile is stored. A pool of a spec may then say `profile: VERSION`.
     """
-    content = body.content
-    if isinstance(content, MeasureRequest):
-        asked = Body(content=content, data=body.data)
-        record = measurements.post_measurement(service, asked, key=idempotency_key)
+    if isinstance(body, Body):
+        record = measurements.post_measurement(service, body, key=idempotency_key)
         response.status_code = 202
         response.headers["Location"] = f"/v1/jobs/{record.id}"
         response.headers["Retry-After"] = "1"
         return record
     with service.database.transaction() as session:
-        summary, is_new = profiles.add(session, content)
+        summary, is_new = profiles.add(session, body)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"/v1/profiles/{summary.version}"
     return summary

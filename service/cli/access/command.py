@@ -53,7 +53,7 @@ def run_audit(given: AuditArguments) -> None:
     if given.json:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
-    columns = ("time", "owner", "key", "method", "route", "about", "status", "from")
+    columns = ("time", "owner", "key", "method", "route", "about", "change", "status", "from")
     rows = [
         (
             _moment(each.created_at),
@@ -62,6 +62,7 @@ def run_audit(given: AuditArguments) -> None:
             each.method,
             each.route,
             each.resource_id or "-",
+            each.change or "-",
             str(each.status),
             each.remote_address or "-",
         )

@@ -32,7 +32,7 @@ LaunchFilesArgument = Annotated[
 
 @dataclass(frozen=True)
 class ExamplesArguments:
-    name: str | None = argument("Copy this one; default: list them all.", metavar="[NAME]")
+    name: str | None = argument("Copy this one; default: list them all.", metavar="NAME")
     to: str | None = option("Where it goes; default: NAME.yaml, here.", metavar="FILE")
     force: bool = flag("Overwrite files.")
     json: JsonOption = False
@@ -46,7 +46,7 @@ class ListingArguments:
 @dataclass(frozen=True)
 class TargetsArguments:
     show: Show
-    spec: str | None = argument("A job spec: what would each target cost it?", metavar="[SPEC]")
+    spec: str | None = argument("A job spec: what would each target cost it?", metavar="SPEC")
     target: list[str] | None = option("Only this one; may be repeated.", metavar="NAME")
     brief: bool = flag("Do not plan without each limit in turn.")
 

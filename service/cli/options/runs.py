@@ -52,7 +52,7 @@ class SubmitArguments:
 @dataclass(frozen=True)
 class JobsArguments:
     account: Account
-    job_id: str | None = argument("Show this job; default: list the latest.", metavar="[ID]")
+    job_id: str | None = argument("Show this job; default: list the latest.", metavar="ID")
     follow: FollowOption = False
     logs: bool = flag("Show the end of its output.")
     cancel: bool = flag("Cancel it.")
@@ -68,13 +68,22 @@ class JobsArguments:
 
 @dataclass(frozen=True)
 class CostsArguments:
-    account: Account
-    by: str = option(
-        "day (UTC), owner, model (the actor's), plan, or label:KEY.", metavar="GROUP", default="day"
+    show: Show
+    plan: str | None = argument(
+        "What this will cost: a plan's file, with --server its id, or a job spec to plan first; "
+        "default: what runs of the service have cost.",
+        metavar="PLAN|SPEC",
     )
-    after: str | None = option("Time from then on, for example 2026-01-31T00:00Z.", metavar="TIME")
-    before: str | None = option("Time until then.", metavar="TIME")
-    json: JsonOption = False
+    server: str | None = option("A running service.", metavar="URL")
+    api_key: KeyOption = None
+    by: str | None = option(
+        "Of runs: day (UTC; the default), owner, model (the actor's), plan, or label:KEY.",
+        metavar="GROUP",
+    )
+    after: str | None = option(
+        "Of runs: time from then on, for example 2026-01-31T00:00Z.", metavar="TIME"
+    )
+    before: str | None = option("Of runs: time until then.", metavar="TIME")
 
 
 @dataclass(frozen=True)
@@ -106,17 +115,20 @@ class LabelArguments:
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of a stored plan or job.")]
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|KEY-]...", help="Put on a label, or take it off."),
+        typer.Argument(metavar="KEY=VALUE|KEY-", help="Put on a label, or take it off."),
     ] = None
     name: str | None = option("Another name; '': the spec's.", metavar="TEXT")
     notes: str | None = option("What to remember of it; '': nothing.", metavar="TEXT")
+    owner: str | None = option(
+        "Give it to somebody else, which needs a key with the scope admin.", metavar="NAME"
+    )
 
 
 @dataclass(frozen=True)
 class HistoryArguments:
     account: Account
     plan_id: str | None = argument(
-        "Id of a stored plan; default: runs of all plans.", metavar="[PLAN]"
+        "Id of a stored plan; default: runs of all plans.", metavar="PLAN"
     )
     json: JsonOption = False
 

@@ -8,17 +8,23 @@ from rich.text import Text
 from automap.service.cli.backends.client import Service, parsed
 from automap.service.cli.options.runs import CostsArguments
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import plain_table
 from automap.service.schemas.costs import Cost, Costs
 
 
 def run_costs(given: CostsArguments) -> None:
     """GPU hours and price, group by group, with their sum."""
-    service = Service(given.account.server, given.account.api_key)
+    if given.server is None:
+        raise BadInputError(
+            "--server is missing: what runs have cost is what a service knows",
+            ["give its URL; or a plan, to see what it will cost: automap costs PLAN"],
+        )
+    service = Service(given.server, given.api_key)
     asked = {"by": given.by, "after": given.after, "before": given.before}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     response = service.ask("GET", f"costs?{query}")
-    if given.json:
+    if given.show.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     found = parsed(Costs, response.content, service)

@@ -18,10 +18,13 @@ def run_label(given: LabelArguments) -> None:
         patch["name"] = given.name or None
     if given.notes is not None:
         patch["notes"] = given.notes or None
+    if given.owner is not None:
+        patch["owner"] = given.owner
     found = service.ask("PATCH", f"{_kind(service, given.id)}/{given.id}", data=patch).json()
     labels = ", ".join(f"{key}={value}" for key, value in found["labels"].items()) or "no labels"
+    whose = "" if given.owner is None else f", now of {found['owner']}"
     console.stdout_console().print(
-        Text(formats.printable(f"{found['name']}: {labels}")), soft_wrap=True
+        Text(formats.printable(f"{found['name']}: {labels}{whose}")), soft_wrap=True
     )
 
 

@@ -258,6 +258,10 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     job_id, plan_id = str(add_job(database)), str(add_plan(database))
     assert told("label", job_id, "team=math", "old-", "--name", "night") == "night: team=math\n"
     assert "no labels" in told("label", plan_id, "--notes", "x")
+    assert told("label", job_id, "--owner", "ada") == "night: team=math, now of ada\n"
+    assert job_id in told("jobs", "--owner", "ada")
+    assert "owner: local -> ada" in " ".join(told("audit", "--json").split())
+    told("label", job_id, "--owner", "local")
     assert "KEY=VALUE" in refused("label", job_id, "team")
     for options in (("--find", "NIGHT"), ("--label", "team:math"), ("--owner", "local")):
         assert job_id in told("jobs", *options)
@@ -266,6 +270,7 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     told("jobs", job_id, "--cancel")
     assert json.loads(told("jobs", job_id, "--retry", "--json"))["retry_of"] == job_id
     assert "no run has used a GPU" in told("costs", "--by", "owner")
+    assert "of the" in told("costs", plan_id)
     assert "no budgets" in told("budgets", "list")
     assert "10.00" in told("budgets", "set", "owner:local", "--amount", "10")
     shown = told("budgets", "set", "owner:local", "--amount", "20")

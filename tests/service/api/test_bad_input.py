@@ -304,7 +304,7 @@ def test_a_large_body_is_413(client: TestClient, database: Database) -> None:
 
 
 def test_many_errors_are_cut(client: TestClient) -> None:
-    spec = {**SPEC, **{f"field_{number}": 1 for number in range(50_000)}}
+    spec = {**SPEC, **{f"field_{number}": 1 for number in range(9_000)}}
     started = time.perf_counter()
     body = problem(client.post("/v1/plans", json=spec), 422, "invalid-spec")
     assert len(body["errors"]) == 50

@@ -259,6 +259,39 @@ def test_the_log_says_who_did_what(client: TestClient, database: Database) -> No
     assert len(audit(client, ada.key, key_id=str(looker.id), method="POST")) == 1
 
 
+def test_an_admin_gives_plans_and_jobs_to_others(client: TestClient, database: Database) -> None:
+    admin, runner = made(database), made(database, "read", "plan", "run", owner="bob")
+    job_id = add_job(database, owner="bob")
+    job = f"/v1/jobs/{job_id}"
+    plan_id = client.get(job, headers=bearer(admin.key)).json()["plan_id"]
+    for url in (job, f"/v1/plans/{plan_id}"):
+        refused = client.patch(url, headers=bearer(runner.key), json={"owner": "bob", "name": "x"})
+        assert "'admin'" in problem(refused, 403, "missing-scope")["detail"]
+        assert client.patch(url, headers=bearer(runner.key), json={"name": "x"}).is_success
+        given = client.patch(url, headers=bearer(admin.key), json={"owner": "carla"})
+        assert (given.status_code, given.json()["owner"]) == (200, "carla")
+        assert client.get(url, headers=bearer(admin.key)).json()["name"] == "x"
+        for wrong in (None, "", "two words"):
+            body = {"owner": wrong}
+            found = client.patch(url, headers=bearer(admin.key), json=body)
+            assert problem(found, 422, "invalid-spec")["errors"][0]["field"] == "owner"
+    for path in ("/v1/jobs", "/v1/plans"):
+        for query in ({"owner": "carla"}, {"q": "carla"}):
+            found = client.get(path, headers=bearer(admin.key), params=query)
+            assert len(found.json()["items"]) == 1
+    said = [
+        (each["status"], each["owner"], each["change"])
+        for each in audit(client, admin.key, method="PATCH", resource_id=str(job_id))
+    ]
+    refusals = [(422, "ada", None)] * 3
+    assert said == [
+        *refusals,
+        (200, "ada", "owner: bob -> carla"),
+        (200, "bob", None),
+        (403, "bob", None),
+    ]
+
+
 def test_the_log_is_read_in_pages_and_kept_for_a_while(database: Database) -> None:
     app = create_app(settings_for(url_of(database), audit_days=1e-9))
     client = TestClient(app, raise_server_exceptions=False)

@@ -33,8 +33,21 @@ from tests.service.support.databases import Databases, migrated, settings_for
 from tests.service.support.servers import Server, serving
 
 KEY = "a-key-of-the-environment"
+
+
+def no_error_of_ours(
+    context: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case
+) -> bool | None:
+    """As the check of schemathesis, but where a busy machine is not ready, it may say so."""
+    if response.status_code == 503 and "retry-after" in response.headers:
+        return None
+    return not_a_server_error(context, response, case)
+
+
+PATIENCE_SECONDS = 60.0
+"""A write waits for others up to ten seconds, and so long a client waits unless it is told."""
 PROMISES = [
-    not_a_server_error,
+    no_error_of_ours,
     status_code_conformance,
     content_type_conformance,
     response_schema_conformance,
@@ -51,6 +64,7 @@ OPERATIONS = {
     ("get", "/v1/plans/{plan_id}/history"),
     ("patch", "/v1/plans/{plan_id}"),
     ("get", "/v1/plans/{plan_id}/diff"),
+    ("get", "/v1/plans/{plan_id}/costs"),
     ("get", "/v1/costs"),
     ("post", "/v1/budgets"),
     ("get", "/v1/budgets"),
@@ -106,6 +120,7 @@ OPERATION_IDS = {
     *(
         "describe_plan",
         "diff_plans",
+        "get_plan_costs",
         "list_costs",
         "create_budget",
         "list_budgets",
@@ -269,7 +284,8 @@ def test_random_requests_get_what_the_document_promises(
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     def probe(case: schemathesis.Case) -> None:
-        case.call_and_validate(checks=PROMISES, headers={"Authorization": f"Bearer {KEY}"})
+        headers = {"Authorization": f"Bearer {KEY}"}
+        case.call_and_validate(checks=PROMISES, headers=headers, timeout=PATIENCE_SECONDS)
 
     probe()
 
@@ -305,9 +321,11 @@ def test_random_requests_with_few_scopes_and_over_the_limits(databases: Database
             )
             def probe(case: schemathesis.Case, key: str) -> None:
                 headers = {"Authorization": f"Bearer {key}"}
-                response = case.call_and_validate(checks=PROMISES, headers=headers)
+                response = case.call_and_validate(
+                    checks=PROMISES, headers=headers, timeout=PATIENCE_SECONDS
+                )
                 answered[response.status_code] += 1
 
             probe()
     assert {200, 403, 429} <= answered.keys()
-    assert all(status < 500 for status in answered)
+    assert all(status < 500 or status == 503 for status in answered)

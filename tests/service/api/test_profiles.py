@@ -105,12 +105,12 @@ def test_two_defaults_at_once_leave_one(client: TestClient, database: Database) 
     def store(factor: float) -> str:
         new = NewProfile.model_validate({**profile(factor=factor), "make_default": True})
         with database.transaction() as session:
-            return add(session, new)[0].version
+            return add(session, new.storable())[0].version
 
     with ThreadPoolExecutor() as others:
         with database.transaction() as session:
             new = NewProfile.model_validate({**profile(), "make_default": True})
-            add(session, new)
+            add(session, new.storable())
             last = others.submit(store, 2.0)
             wait([last], timeout=0.3)
             assert not last.done()

@@ -18,6 +18,7 @@ from automap.client import (
     UnreachableError,
 )
 from automap.planner import ExplainOptions, Plan, ReplanOptions
+from automap.planner.plan import plan_costs
 from automap.planner.spec import JobSpec
 from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import Measure, ProfileJobRecord
@@ -62,6 +63,7 @@ def test_plans_and_what_can_be_asked_of_them(client: Client) -> None:
         record.id,
     ]
     assert client.get_plan(record.id).plan == record.plan
+    assert client.costs(record.id) == plan_costs(record.plan)
     placement = record.plan.placement()
     priced = client.estimate(tiny_spec(), placement)
     assert priced.iteration_seconds == pytest.approx(record.plan.iteration_seconds)

@@ -120,6 +120,7 @@ def test_what_cannot_be_read_is_shown_as_it_was(client: TestClient, database: Da
         problem(client.request(method, path, json=body), 409, "older-version")
     exported = client.get(f"/v1/plans/{plan_id}/export", params={"target": "verl@0.9.1"})
     problem(exported, 409, "older-version")
+    problem(client.get(f"/v1/plans/{plan_id}/costs"), 409, "older-version")
 
 
 @pytest.mark.slow_on("postgresql")
@@ -136,6 +137,9 @@ def test_what_is_asked_about_older_plans_is_answered_or_refused(
         ):
             response = live.post(f"{url}/{path}", json=body)
             assert response.status_code in (200, 422), (url, path, response.text)
+        costs = live.get(f"{url}/costs").json()
+        assert costs["total"]["price_per_iteration"] == plan["price_per_iteration"]
+        assert costs["total"]["gpus"] == plan["gpus_used"]
 
 
 def test_a_queued_spec_that_cannot_be_read_fails_with_the_reason(live: TestClient) -> None:
