@@ -21,9 +21,13 @@ def plain(value: Value) -> str:
 
 
 def quoted(text: str) -> str:
-    """Any text as a quoted value: on one line, and no interpolation."""
+    """Any text as a quoted value: on one line, and no interpolation.
+
+    Backslashes count only before one, where they are doubled.
+    """
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return "'" + line.replace("'", "''").replace("${", "\\${") + "'"
+    doubled = re.sub(r"(\\*)\$\{", lambda m: 2 * m[1] + "\\${", line.replace("'", "''"))
+    return f"'{doubled}'"
 
 
 def label(text: str) -> str:
