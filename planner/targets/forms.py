@@ -57,7 +57,9 @@ class Form:
         if not self.in_turn:
             return dict.fromkeys(trained, self.offload(trained))
         return {
-            role: frozenset({"weights" if self._shares(role, roles) else "none"}) for role in roles
+            role: frozenset({"weights" if self._shares(role, roles) else "none"})
+            for role in roles
+            if any(role in group for group in self.groups)
         }
 
     def _shares(self, role: str, roles: Collection[str]) -> bool:

@@ -90,7 +90,12 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
     ]
     generated = _engine(laid.engine, laid.engine_expert)
     if groups["rollout"] != groups["actor"]:
-        shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
+        shadow: dict[str, Any] = {
+            "id": "actor.shadow",
+            "role": "actor",
+            "kind": "shadow",
+            "pool": POOL,
+        }
         shadow |= {"first_gpu": nodes[groups["rollout"]] * EACH, "num_gpus": EACH}
         copies.append(CopyPlacement(**shadow, layout=generated))
     layouts = {copy.id: copy.layout for copy in copies}
@@ -110,8 +115,11 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
 
 
 def _engine(tensor: int, expert: int = 1) -> Parallelism:
-    sizes = {"tensor_parallel_size": tensor, "expert_parallel_size": expert}
-    return Parallelism(**sizes, data_parallel_size=EACH // tensor)
+    return Parallelism(
+        tensor_parallel_size=tensor,
+        expert_parallel_size=expert,
+        data_parallel_size=EACH // tensor,
+    )
 
 
 def _layout(laid: Laid, role: str) -> Parallelism:
