@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import CallPlan, Plan
 from automap.planner.runs.calibration import Observed
 
-FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime"]
+FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "skyrl"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
 """Metrics by number of the step, in the order of the log."""
@@ -89,6 +89,19 @@ FORMATS: dict[FormatName, Format] = {
         transition="timing/broadcast",
         response_tokens=("rollout/response_length_mean",),
         prefix="train/",
+    ),
+    "skyrl": Format(
+        "timing/step",
+        (
+            # Where rollouts are ahead it is what the trainer waits for them, not all they take.
+            Span("timing/generate", "generate", "actor"),
+            Span("timing/wait_for_generation_buffer", "generate", "actor"),
+            Span("timing/fwd_logprobs_values_reward", "forward"),
+            Span("timing/critic_train", "train", "critic"),
+            Span("timing/policy_train", "train", "actor"),
+        ),
+        transition="timing/sync_weights",
+        response_tokens=("generate/avg_num_tokens",),
     ),
     "nemo-rl": Format(
         "timing/train/total_step_time",

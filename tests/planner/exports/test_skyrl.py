@@ -74,6 +74,8 @@ def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str
     written = {key for launch in launches.values() for key in given(launch)}
     only_read = {
         "trainer.ref.model.path",
+        "trainer.policy.model.lora.rank",
+        "trainer.critic.model.lora.rank",
         "trainer.algorithm.off_policy_correction.tis_ratio_type",
         f"{ENGINE}engine_init_kwargs.kv_cache_dtype",
     }
