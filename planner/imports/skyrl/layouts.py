@@ -65,4 +65,5 @@ def recompute_of(settings: Settings, role: str) -> Recompute:
     """Which activations of a model's training are computed again."""
     if not settings.flag("recompute_on"):
         return "none"
-    return granularity_of(settings, role) if settings.engine == "megatron" else "full"
+    granular = settings.engine == "megatron" and role != "critic"
+    return granularity_of(settings, role) if granular else "full"
