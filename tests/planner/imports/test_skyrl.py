@@ -1,5 +1,7 @@
 """Launches of SkyRL: what they say, what is asked for, and exports that are read back."""
 
+from typing import Any
+
 import pytest
 
 from automap.planner import NotImportableError, export_into
@@ -18,7 +20,7 @@ from tests.helpers.skyrl_plans import SAMPLE, plan_of
 
 TARGET = "skyrl@0.3.0"
 MEAN = LengthSpec.model_construct(None, **{**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0})
-LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
+LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
 
 
 def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
@@ -223,13 +225,20 @@ EPOCHS = "trainer.epochs=20"
         ("megatron", "trainer.algorithm.advantage_estimator=gae", "does not fit", "no critic"),
         ("fully-async", "trainer.fully_async.enabled=false", "does not fit", "does not start"),
         ("fully-async", "trainer.algorithm.policy_loss_type=regular", "does not fit", "are kept"),
-        ("fully-async", "trainer.policy_mini_batch_size=128", "does not fit", "are the same"),
     ],
 )
 def test_what_is_odd_is_said(name: str, more: str, kind: str, words: str) -> None:
-    critic = " trainer.critic.model.path=Qwen/Qwen3-8B" if "gae" in more else ""
-    found = read(launch(name, (EPOCHS, f"{EPOCHS} {more}{critic}"))).remarks
+    if "gae" in more:
+        more += " trainer.critic.model.path=Qwen/Qwen3-8B"
+        more += " trainer.placement.critic_num_gpus_per_node=8"
+    found = read(launch(name, (EPOCHS, f"{EPOCHS} {more}"))).remarks
     assert any(words in each.text for each in found if each.kind == kind), found
+
+
+def test_updates_of_stale_batches_are_said_to_be_one() -> None:
+    change = ("policy_mini_batch_size=${MINI_BATCH_SIZE}", "policy_mini_batch_size=128")
+    found = read(launch("fully-async", change)).remarks
+    assert any("they are the same" in each.text for each in found if each.kind == "does not fit")
 
 
 def test_what_is_given_beside_the_files_wins() -> None:
@@ -254,7 +263,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     assert "(rename them (generator.num_inference_engines is generator.inference_" in told
     serves = LaunchFile("a.sh", "python -m skyrl.train.entrypoints.serve a.b=1\n")
     assert any("which is not read" in each for each in refused(serves))
-    other = LaunchFile("a.sh", "python train.py a.b=1\n")
+    other = LaunchFile("a.sh", "python mine.py a.b=1\n")
     assert any("no command starts skyrl.train.entrypoints" in each for each in refused(other))
     document = LaunchFile("a.yaml", document={"a": 1})
     assert "SkyRL is started by a script alone" in refused(document)[0]
