@@ -90,19 +90,6 @@ FORMATS: dict[FormatName, Format] = {
         response_tokens=("rollout/response_length_mean",),
         prefix="train/",
     ),
-    "skyrl": Format(
-        "timing/step",
-        (
-            # Where rollouts are ahead it is what the trainer waits for them, not all they take.
-            Span("timing/generate", "generate", "actor"),
-            Span("timing/wait_for_generation_buffer", "generate", "actor"),
-            Span("timing/fwd_logprobs_values_reward", "forward"),
-            Span("timing/critic_train", "train", "critic"),
-            Span("timing/policy_train", "train", "actor"),
-        ),
-        transition="timing/sync_weights",
-        response_tokens=("generate/avg_num_tokens",),
-    ),
     "nemo-rl": Format(
         "timing/train/total_step_time",
         (
@@ -122,6 +109,18 @@ FORMATS: dict[FormatName, Format] = {
             Span("perf/actor_train_time", "train", "actor"),
         ),
         response_tokens=("rollout/response_lengths", "rollout/response_len/mean"),
+    ),
+    "skyrl": Format(
+        "timing/step",
+        (
+            # Where rollouts are ahead it logs how long it waits for them alone.
+            Span("timing/generate", "generate", "actor"),
+            Span("timing/fwd_logprobs_values_reward", "forward"),
+            Span("timing/critic_train", "train", "critic"),
+            Span("timing/policy_train", "train", "actor"),
+        ),
+        transition="timing/sync_weights",
+        response_tokens=("generate/avg_num_tokens",),
     ),
 }
 

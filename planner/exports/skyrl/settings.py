@@ -174,6 +174,6 @@ def _add_run(subject: Subject, lines: Lines) -> None:
         lines.ask("save", "SAVE_FOLDER", "folder that checkpoints go to")
     lines.add("validation", -1, "the plan has no validation")
     lines.add("validation_first", False, "the plan has no validation")
-    lines.add("logger", "console", "it needs no account; automap calibrate reads what wandb has")
+    lines.add("logger", "tensorboard", "automap calibrate reads the files that it writes")
     lines.add("project", "automap", "where its metrics go")
     lines.add_text("name", subject.plan.name, "name of the plan")
