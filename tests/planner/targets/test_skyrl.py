@@ -1,5 +1,6 @@
 """Plans inside SkyRL: what search and check hold them to, with pools per role and calls in turn."""
 
+import random
 from itertools import combinations, product
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from automap.planner import Plan, export
 from automap.planner.check.check import violations
 from automap.planner.errors import SpecError
+from automap.planner.imports.importing import import_launch
+from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.job.resolution import resolve, with_table
 from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import estimate, make_plan
@@ -142,3 +145,54 @@ def test_a_job_that_skyrl_cannot_run_is_refused_by_its_field(wanted: Wanted, fie
 
 def test_log_probabilities_of_the_rollout_are_taken_without_divergence_in_the_reward() -> None:
     resolve(job(SMALL.but(workload=(*ROLLOUT, ("kl", "loss")))))
+
+
+def random_job(seed: int) -> Wanted:
+    """A job that SkyRL may run, with everything that it has drawn by its number."""
+    draw = random.Random(seed)
+    algorithm = draw.choice(["ppo", "grpo", "rloo", "reinforce_plus_plus", "dapo"])
+    staleness = 0 if algorithm == "rloo" else draw.choice([0, 0, 1, 3])
+    kl = draw.choice(["none", "reward", "loss"])
+    workload: list[tuple[str, Any]] = [
+        ("updates_per_epoch", 1 if staleness else draw.choice([1, 2, 4])),
+        ("epochs", draw.choice([1, 1, 2])),
+        ("kl", kl),
+        ("old_log_probs", draw.choice(["recompute", "recompute" if kl == "reward" else "rollout"])),
+        ("packed_sequences", draw.random() < 0.8),
+        ("turns", draw.choice([1, 1, 3])),
+        ("prompts_per_iteration", draw.choice([64, 96, 256])),
+    ]
+    if algorithm == "dapo":
+        workload.append(("expected_acceptance", draw.choice([0.4, 1.0])))
+    return Wanted(
+        algorithm=algorithm,
+        model=draw.choice(["qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"]),
+        num_nodes=draw.choice([1, 2, 3]),
+        staleness=staleness,
+        workload=tuple(workload),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_every_plan_of_a_job_is_exported_and_read_back(seed: int) -> None:
+    wanted = random_job(seed)
+    spec = quick(wanted, seconds=5.0)
+    models = {k: m for k, m in spec.models.items() if k != "reference" or wanted_kl(wanted)}
+    plan = make_plan(spec.model_copy(update={"models": models}))
+    launch = export(plan, SKYRL.name)
+    answers = Answers(
+        "h100",
+        {each.variable: f"/m/{wanted.model}" for each in launch.placeholders}
+        | {"NODE_RANK": "0", "HEAD_ADDRESS": "a"},
+        prompt_length=spec.workload.prompt_length,
+        response_length=spec.workload.response_length,
+    )
+    found = import_launch([LaunchFile("a.sh", launch.script)], SKYRL.name, answers)
+    given = {(c.id, c.layout, c.offload, c.num_gpus) for c in plan.placement().copies}
+    assert {(c.id, c.layout, c.offload, c.num_gpus) for c in found.placement.copies} == given
+
+
+def wanted_kl(wanted: Wanted) -> bool:
+    """Whether a job has a divergence, and so a reference."""
+    return bool(dict(wanted.workload)["kl"] != "none")
