@@ -322,6 +322,7 @@ def test_names_are_read_as_they_were_quoted(name: str) -> None:
 def test_advice_is_lines_of_the_launch() -> None:
     file = launch("gsm8k")
     advice = advise([file], TARGET, Answers("h100", **LENGTHS), time_limit_seconds=5.0)
+    assert any("recomputation" in change.what for change in advice.changes)
     assert all("." in line.key for change in advice.changes for line in change.lines)
     assert advice.together_seconds is not None
     assert advice.iteration_seconds is not None
