@@ -1,6 +1,7 @@
 """The dataflow graph of one iteration: calls and what they wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import ceil
 
 from pydantic import BaseModel, ConfigDict
@@ -272,6 +273,21 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
         return edge.model_copy(update={"distance": edge.distance + extra})
 
     return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})
+
+
+def in_turn(dataflow: Dataflow) -> Dataflow:
+    """The dataflow of a trainer that has models score and train one after another, the actor last.
+
+    Rollouts, and what takes no GPUs, stay as they are.
+    """
+    kinds = ("generate", "forward", "train")
+    calls = sorted(dataflow.calls, key=lambda c: (kinds.index(c.kind), c.role == "actor"))
+    chain = [call.id for call in calls if call.kind != "generate" and call.model is not None]
+    waits = [(one, other, 0) for one, other in pairwise(chain)]
+    waits += [(chain[-1], chain[0], 1)] if len(chain) > 1 else []
+    present = {(edge.source, edge.target, edge.distance) for edge in dataflow.edges}
+    added = (Edge(source=a, target=b, distance=d) for a, b, d in waits if (a, b, d) not in present)
+    return dataflow.model_copy(update={"calls": tuple(calls), "edges": (*dataflow.edges, *added)})
 
 
 def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:

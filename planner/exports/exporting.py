@@ -9,6 +9,7 @@ from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_launch
 from automap.planner.exports.refusals import refusals
+from automap.planner.exports.skyrl.settings import launch_of as skyrl_launch
 from automap.planner.exports.slime.settings import launch_of as slime_launch
 from automap.planner.exports.subject import Subject, subject_of
 from automap.planner.exports.verl.settings import launch_of as verl_launch
@@ -21,6 +22,7 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
     "slime": slime_launch,
     "nemo-rl": nemo_rl_launch,
     "openrlhf": openrlhf_launch,
+    "skyrl": skyrl_launch,
 }
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 

@@ -11,6 +11,7 @@ from automap.planner.exports.ranges import range_refusals
 from automap.planner.exports.reasons import Broken, reasons_of
 from automap.planner.exports.serving import longest_sequence, serving_bytes
 from automap.planner.exports.subject import Subject, overlap
+from automap.planner.exports.turns import turn_refusals
 from automap.planner.plan.types import CallPlan
 from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
 from automap.planner.units import GIB
@@ -32,6 +33,7 @@ def _broken(subject: Subject) -> list[Broken]:
         *_precision_refusals(subject),
         *range_refusals(subject),
         *layout_refusals(subject),
+        *turn_refusals(subject),
         *_batch_refusals(subject),
         *_memory_refusals(subject),
     ]

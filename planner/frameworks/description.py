@@ -102,6 +102,8 @@ class Framework:
     """What it calls a kind of training engine → what copies call it."""
     engine_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind of training engine → what keys of it alone have in their names."""
+    sequences_of_replicas: bool = False
+    """What an engine runs at once is limited for each replica of its attention by itself."""
     even_over_gpus: tuple[str, ...] = ()
     """Kinds of training engines for which the GPUs of a role divide the sequences of a batch."""
     without_effect: dict[str, str] = field(default_factory=dict)

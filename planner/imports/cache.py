@@ -92,7 +92,8 @@ def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache:
         known = (concurrent, settings.whole("sent_sequences", "rollout"))
         concurrent = min((each for each in known if each is not None), default=None)
     concurrent = call.num_sequences if concurrent is None else concurrent
-    engines = max(layout.data_parallel_size // attention_replicas(layout), 1)
+    groups = 1 if settings.framework.sequences_of_replicas else attention_replicas(layout)
+    engines = max(layout.data_parallel_size // groups, 1)
     if concurrent * engines >= call.num_sequences:
         return cache
     model = job.models[call.model or call.role]
@@ -100,7 +101,6 @@ def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache:
     each = int(
         kv_bytes_per_token(model, _layouts(layout), tokens=tokens, precision=_precision(job))[0]
     )
-    groups = attention_replicas(layout)
     needed = math.ceil(concurrent / groups * tokens) * each
     needed = max(needed, _least(job, call, layout))
     if needed >= cache:

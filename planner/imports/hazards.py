@@ -46,12 +46,15 @@ def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
 
 def token_budgets(imported: Imported, framework: Framework) -> frozenset[str]:
     """Roles of a launch whose micro-batches are filled up to a number of tokens."""
+    # Without a switch it is the number itself that says so; where it does not count it is below 1.
+    decisions = {setting.decision for setting in framework.settings}
+    switch = "dynamic_batches" if "dynamic_batches" in decisions else "forward_tokens"
     found = {
         role
         for setting in framework.settings
-        if setting.decision == "dynamic_batches"
+        if setting.decision == switch
         for role, key in setting.keys.items()
-        if imported.values.get(key.lstrip("+"))
+        if imported.values.get(key.lstrip("+")) not in (None, False, 0, -1)
     }
     return frozenset(found | (set(TRAINERS) if JOB in found else set()))
 

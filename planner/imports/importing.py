@@ -24,6 +24,8 @@ from automap.planner.imports.nemo_rl.reading import read as read_nemo_rl
 from automap.planner.imports.openrlhf.reading import DIALECT as OPENRLHF
 from automap.planner.imports.openrlhf.reading import read as read_openrlhf
 from automap.planner.imports.rewriting import lines_to, obsolete
+from automap.planner.imports.skyrl.reading import DIALECT as SKYRL
+from automap.planner.imports.skyrl.reading import read as read_skyrl
 from automap.planner.imports.slime.reading import DIALECT as SLIME
 from automap.planner.imports.slime.reading import read as read_slime
 from automap.planner.imports.verl.reading import DIALECT as VERL
@@ -36,6 +38,7 @@ IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imp
     "slime": read_slime,
     "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
+    "skyrl": read_skyrl,
 }
 """Name of a framework → what reads its launches."""
 DIALECTS: Mapping[str, Dialect] = {
@@ -43,6 +46,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "slime": SLIME,
     "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
+    "skyrl": SKYRL,
 }
 """Name of a framework → how scripts start it."""
 

@@ -87,7 +87,8 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     what = _unpriced(framework, key)
     if what is not None:
-        if given.value.lower() not in OFF:
+        default = framework.others.get(key, {}).get("default", "")
+        if given.value.strip("'\"").lower() not in (*OFF, default.lower()):
             settings.note("not priced", f"{key}: {what}", given)
         return
     if _is_other(framework, key):

@@ -47,6 +47,13 @@ def one_process(settings: Settings, job: Job) -> None:
 
 def _megatron(settings: Settings, job: Job, role: str, num_gpus: int) -> Parallelism:
     first = next(each for each in BUILT_FIRST if each in job.models)
+    return megatron_layout(settings, job, role, num_gpus, first=first)
+
+
+def megatron_layout(
+    settings: Settings, job: Job, role: str, num_gpus: int, *, first: str
+) -> Parallelism:
+    """The layout of a role on Megatron, with the sizes that another one, `first`, is told."""
     tensor, pipeline, context = (
         settings.size(f"{name}_parallel_size", first) for name in ("tensor", "pipeline", "context")
     )

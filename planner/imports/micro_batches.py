@@ -20,7 +20,7 @@ def micro_batch_of(
     if kind == "train":
         sequences = workload.sequences_per_update
     of_rank = max(-(-sequences // layout.data_parallel_size), 1)
-    if settings.flag("dynamic_batches", scored):
+    if is_dynamic(settings, scored):
         tokens = _tokens(settings, scored, kind)
         return min(fitting(workload, tokens * _ranks(settings, layout)), of_rank)
     decision = "train_micro_batch" if kind == "train" else "forward_micro_batch"
@@ -36,6 +36,13 @@ def micro_batch_of(
         )
         settings.note("contradiction", told, settings.given(decision, scored))
     return min(size, of_rank)
+
+
+def is_dynamic(settings: Settings, role: str) -> bool:
+    """Whether micro-batches are numbers of tokens: by a switch, or as there is such a number."""
+    if settings.knows("dynamic_batches", role):
+        return settings.flag("dynamic_batches", role)
+    return (settings.whole("forward_tokens", role, least=-1) or 0) > 0
 
 
 def _ranks(settings: Settings, layout: Parallelism) -> int:
@@ -83,7 +90,7 @@ def note_budgets(
     """Note budgets below the longest sequence, and a switch that differs between two passes."""
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
     for role, layout in layouts.items():
-        if not settings.flag("dynamic_batches", role):
+        if not is_dynamic(settings, role):
             continue
         budgets = [("forward_tokens", "rollout" if role == "actor" else role)]
         for decision, of in [("train_tokens", role), *budgets] if role == "actor" else budgets:
@@ -95,7 +102,7 @@ def note_budgets(
                     "budget says"
                 )
                 settings.note("contradiction", told, settings.given(decision, of))
-    if settings.flag("dynamic_batches", "actor") != settings.flag("dynamic_batches", "rollout"):
+    if is_dynamic(settings, "actor") != is_dynamic(settings, "rollout"):
         told = (
             f"{settings.key('dynamic_batches', 'actor')} and "
             f"{settings.key('dynamic_batches', 'rollout')} differ: "

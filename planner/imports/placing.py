@@ -49,8 +49,8 @@ def placement_of(
         recompute: Which activations of its training are computed again.
         home: The GPUs of a role and its layout there, where models have GPUs of their own.
     """
-    one_process(settings, job)
     if home is None:
+        one_process(settings, job)
         copies = [_home(settings, job, pools, role, offload, layout) for role in job.models]
     else:
         copies = [

@@ -1,5 +1,6 @@
 """The GPUs of a launch: of what trains, of the rollout and of the reward model, in that order."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,26 @@ class Pools:
         each = max(each.gpus_per_node for each in self.ranges)
         found["num_nodes"] = -(-end // each)
         return found if each == usual else found | {"gpus_per_node": each}
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Where each model is, where models may have GPUs of their own."""
+
+    pools: Pools
+    homes: Mapping[str, Range]
+
+
+def lined_up(given: Sequence[Range], node: NodeType) -> list[Range]:
+    """Ranges behind one another: on one node if it has room for all, else each begins a node."""
+    together = sum(each.num_gpus for each in given) <= node.gpus_per_node
+    each_node = 1 if together else max(each.gpus_per_node for each in given)
+    found, free = list[Range](), 0
+    for each in given:
+        first = -(-free // each_node) * each_node
+        found.append(replace(each, first_gpu=first))
+        free = first + each.num_gpus
+    return found
 
 
 def behind_one_another(

@@ -46,10 +46,10 @@ def read_value(text: str, *, depth: int = 0) -> Value:
         if not text.endswith("]"):
             raise ValueFormError("brackets that do not end")
         inner = text[1:-1].strip()
-        return [read_value(each, depth=depth + 1) for each in _parts(inner)] if inner else []
+        return [read_value(each, depth=depth + 1) for each in parts_of(inner)] if inner else []
     if text.startswith("{"):
         return text
-    if len(_parts(text)) > 1:
+    if len(parts_of(text)) > 1:
         raise ValueFormError("several values, which is a sweep of several runs")
     return _word(text)
 
@@ -93,7 +93,7 @@ def _unquoted(text: str) -> str:
     raise ValueFormError("a quote that does not end")
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
     """A text at the commas that are in no brackets and no quotes."""
     parts, depth, start, quote = [], 0, 0, ""
     for place, char in enumerate(text):

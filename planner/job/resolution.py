@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from automap.planner import catalogue
@@ -15,6 +16,7 @@ from automap.planner.dataflow.graph import (
     MAX_SEQUENCES,
     Call,
     Dataflow,
+    in_turn,
     weights_edge,
     with_streaming,
 )
@@ -26,6 +28,7 @@ from automap.planner.job.targets import target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
 from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
+from automap.planner.targets.target import Target
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
 """Slowest link that is believed, 8 Mbit/s, less than the first Ethernet had: a lower value is in
@@ -53,7 +56,8 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     models = _models(spec, dataflow)
-    job = Job(spec, dataflow, models, pools, target_of(spec, dataflow, models))
+    target = target_of(spec, dataflow, models)
+    job = Job(spec, _ordered(dataflow, target), models, pools, target)
     _check_training_precision(job)
     _check_rollout_precision(job)
     _check_staleness(job)
@@ -61,6 +65,17 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     _check_strategy(spec)
     check_constraints(job)
     return job
+
+
+def with_table(job: Job, target: Target) -> Job:
+    """A job of a built-in algorithm with another table of what runs it, whatever that refuses."""
+    streaming = job.spec.search.streaming
+    dataflow = with_streaming(_dataflow(job.spec, None), wanted=streaming)
+    return replace(job, target=target, dataflow=_ordered(dataflow, target))
+
+
+def _ordered(dataflow: Dataflow, target: Target) -> Dataflow:
+    return in_turn(dataflow) if target.calls_in_turn else dataflow
 
 
 def length_warnings(job: Job) -> list[str]:

@@ -36,8 +36,7 @@ def lack_of(job: Job, placement: Placement, form: Form) -> str | None:
         if _overlap(homes[one], homes[other]):
             return f"{one} and {other} share GPUs"
     trained = [role for role in homes if job.models[role].trainable]
-    allowed = form.offload(trained)
-    for role in trained:
+    for role, allowed in form.offloads(homes, trained).items():
         if homes[role].offload not in allowed:
             return f"offload of {role} is {homes[role].offload}, not {' or '.join(sorted(allowed))}"
     return None

@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import CallPlan, Plan
 from automap.planner.runs.calibration import Observed
 
-FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime"]
+FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "skyrl"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
 """Metrics by number of the step, in the order of the log."""
@@ -109,6 +109,18 @@ FORMATS: dict[FormatName, Format] = {
             Span("perf/actor_train_time", "train", "actor"),
         ),
         response_tokens=("rollout/response_lengths", "rollout/response_len/mean"),
+    ),
+    "skyrl": Format(
+        "timing/step",
+        (
+            # Where rollouts are ahead it logs how long it waits for them alone.
+            Span("timing/generate", "generate", "actor"),
+            Span("timing/fwd_logprobs_values_reward", "forward"),
+            Span("timing/critic_train", "train", "critic"),
+            Span("timing/policy_train", "train", "actor"),
+        ),
+        transition="timing/sync_weights",
+        response_tokens=("generate/avg_num_tokens",),
     ),
 }
 

@@ -34,6 +34,7 @@ GROUPS = (
         "engine sizes",
         (
             "engine_gpus",
+            "engines",
             "engine_tensor_parallel_size",
             "engine_data_parallel_size",
             "engine_attention_replicas",
@@ -77,7 +78,13 @@ GROUPS = (
     ),
     Group(
         "recomputation",
-        ("recompute", "recompute_modules", "recompute_method", "recompute_layers"),
+        (
+            "recompute_on",
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_layers",
+        ),
     ),
 )
 """What a plan decides on given GPUs."""

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from automap.planner.errors import NoSolutionInTimeError, PlanningError
 from automap.planner.job.job import Job
-from automap.planner.job.resolution import resolve
+from automap.planner.job.resolution import resolve, with_table
 from automap.planner.plan.types import Plan, ResultModel
 from automap.planner.spec import JobSpec, TargetName
 from automap.planner.studies.planned import best_plan
@@ -78,13 +78,13 @@ def target_cost(
     tell(f"{target} without limits")
     free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
     own, costs = plan.search.objective_value, list[LimitCost]()
-    free_value = _value(replace(job, target=free))
+    free_value = _value(with_table(job, free))
     if free_value is not None:
         free_value = min(own, free_value)  # a search that was cut
     for words, lifted in limits(TARGETS[target]) if by_limit else ():
         tell(f"{target} without: {words}")
         try:
-            found = best_plan(replace(job, target=lifted)).search
+            found = best_plan(with_table(job, lifted)).search
         except NoSolutionInTimeError:
             continue  # the larger space takes longer
         costs.append(

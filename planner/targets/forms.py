@@ -20,6 +20,9 @@ class Form:
     """Only with `search.staleness`, or only without; None: either."""
     needs: str | None = None
     """A role without which a job does not have it."""
+    in_turn: bool = False
+    """All of a model is on the host while others use its GPUs, and nothing of one that has GPUs
+    of its own."""
 
     def suits(self, roles: Collection[str], *, staleness: int) -> bool:
         """Whether a job with these models may take it."""
@@ -46,6 +49,24 @@ class Form:
             return frozenset({"none", "optimizer"})
         shared = self.joined and any(set(trained) <= group for group in self.groups)
         return frozenset({"optimizer" if shared else "none"})
+
+    def offloads(
+        self, roles: Collection[str], trained: Collection[str]
+    ) -> dict[str, frozenset[str]]:
+        """Role → what of it may be on the host, of models for which that is not free."""
+        if not self.in_turn:
+            return dict.fromkeys(trained, self.offload(trained))
+        return {
+            role: frozenset({"weights" if self._shares(role, roles) else "none"})
+            for role in roles
+            if any(role in group for group in self.groups)
+        }
+
+    def _shares(self, role: str, roles: Collection[str]) -> bool:
+        """Whether other models, or rollouts, are on a model's GPUs."""
+        group = next(each for each in self.groups if role in each)
+        others = self.joined and len(group & set(roles)) > 1
+        return others or (not self.apart and "actor" in group)
 
     @staticmethod
     def _pairs(group: frozenset[str], roles: Collection[str]) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     ),
     "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",
     "offloads_to_train": lambda _: "of several models that train all but one on the host",
+    "calls_in_turn": lambda _: "one model at work at a time, beside the rollouts",
     "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",
 }
 _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {

@@ -7,6 +7,7 @@ from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.nemo_rl import NEMO_RL
 from automap.planner.targets.openrlhf import OPENRLHF
+from automap.planner.targets.skyrl import SKYRL
 from automap.planner.targets.slime import SLIME
 from automap.planner.targets.target import Target
 from automap.planner.targets.verl import VERL
@@ -32,7 +33,7 @@ ANY = Target(
     simplicity_tolerance=0.0,
 )
 TARGETS: dict[TargetName, Target] = {
-    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, ANY)
+    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, SKYRL, ANY)
 }
 
 

@@ -58,6 +58,8 @@ class Target:
     """`workload.optimizer` that it has; without a set, every one."""
     recomputes_log_probs: bool = False
     """Old log-probabilities are computed again, never taken from the rollout."""
+    recomputes_for_reward_kl: bool = False
+    """With the KL divergence in the reward old log-probabilities are computed again."""
     one_gpu_type: bool = False
     """All nodes have GPUs of one type."""
     shadows_apart: bool = False
@@ -68,6 +70,8 @@ class Target:
     """All generations of a model are by one engine with one cache, of as many responses each."""
     stale_rollouts_apart: bool = False
     """With `search.staleness` nothing is generated on the GPUs that train."""
+    one_stale_update: bool = False
+    """With `search.staleness` a batch is trained on in one update an epoch."""
     tensor_in_node: bool = False
     """Tensor groups lie in one node, also where the GPUs of several are linked."""
     whole_nodes: bool = False
@@ -95,6 +99,8 @@ class Target:
     """What trains is on the host while the same GPUs generate."""
     offloads_to_train: bool = False
     """Where several models train, each is on the host while another one works."""
+    calls_in_turn: bool = False
+    """One model scores or trains at a time, the actor last, wherever they are."""
     overlaps_only_stale: bool = False
     """Iterations overlap only with `search.staleness`."""
     packed_context: bool = False
@@ -174,6 +180,10 @@ class Target:
         if self.recomputes_log_probs and workload.old_log_probs != "recompute":
             why = f"it is {workload.old_log_probs}, and they are always computed again"
             return "workload.old_log_probs", why
+        from_rollout = workload.old_log_probs == "rollout"
+        if self.recomputes_for_reward_kl and from_rollout and workload.kl == "reward":
+            why = "it is rollout, and with kl in the reward they are always computed again"
+            return "workload.old_log_probs", why
         return None
 
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:
@@ -210,9 +220,13 @@ class Target:
             return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
+        updates = workload.updates_per_epoch
+        if self.one_stale_update and search.staleness and updates > 1:
+            why = f"it is {updates}, and with staleness a batch is one update"
+            return "workload.updates_per_epoch", why
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:
             return "search.iteration_barrier", "it is false, and staleness is 0"
-        prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
+        prompts = workload.prompts_per_iteration
         if self.even_batches and prompts % updates:
             return "workload.updates_per_epoch", f"{updates} do not divide {prompts} prompts"
         return None

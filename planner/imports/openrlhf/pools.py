@@ -1,19 +1,11 @@
 """The GPUs of an OpenRLHF launch: a group for each set of models that its switches put together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.pools import MAX_GPUS, Pools, Range
+from automap.planner.imports.pools import MAX_GPUS, Groups, Pools, Range, lined_up
 from automap.planner.imports.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Where each model is."""
-
-    pools: Pools
-    homes: Mapping[str, Range]
 
 
 def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Groups:
@@ -25,7 +17,7 @@ def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Group
     for members in sets:
         _compare(settings, sizes, members, whole=whole)
     first = [sizes[members[0]] for members in sets]
-    placed = _lined_up([*first, *([] if rollout is None else [rollout])], node)
+    placed = lined_up([*first, *([] if rollout is None else [rollout])], node)
     homes = {
         role: replace(sizes[role], first_gpu=at.first_gpu)
         for members, at in zip(sets, placed, strict=False)
@@ -96,15 +88,3 @@ def _compare(
         told = f"{told} {first.num_nodes} × {first.gpus_per_node}"
         where = settings.where("gpus_per_node", role)
         settings.refuse(f"{where}: {told}", f"give {role} those of {members[0]}")
-
-
-def _lined_up(given: Sequence[Range], node: NodeType) -> list[Range]:
-    """Ranges behind one another: on one node if it has room for all, else each begins a node."""
-    together = sum(each.num_gpus for each in given) <= node.gpus_per_node
-    each_node = 1 if together else max(each.gpus_per_node for each in given)
-    found, free = list[Range](), 0
-    for each in given:
-        first = -(-free // each_node) * each_node
-        found.append(replace(each, first_gpu=first))
-        free = first + each.num_gpus
-    return found

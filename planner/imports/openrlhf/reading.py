@@ -13,10 +13,10 @@ from automap.planner.imports.keys import classify, values_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.openrlhf.commands import jobs_of
-from automap.planner.imports.openrlhf.pools import Groups, groups_of
+from automap.planner.imports.openrlhf.pools import groups_of
 from automap.planner.imports.openrlhf.workload import roles_of, spec_of
 from automap.planner.imports.placing import placement_of
-from automap.planner.imports.pools import Range, node_of
+from automap.planner.imports.pools import Groups, Range, node_of
 from automap.planner.imports.resolving import assume_hardware, resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import read_argument

@@ -16,6 +16,8 @@ OWN_CONFIGS: Mapping[str, Mapping[str, str]] = {
 }
 """verl's own configurations by name → what they set of what is described."""
 _MAIN = re.compile(r"(^|[./])(async_)?main_\w+(\.py)?$|fully_async_main(\.py)?$")
+_OTHERS = re.compile(r"skyrl|(^|[./])examples[./]train[./]|(^|[./])main_(base|fully_async)(\.py)?$")
+"""Programs of another framework that has such names."""
 
 
 def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
@@ -32,6 +34,8 @@ def _entry(words: Sequence[Field]) -> int | None:
     """The number of the word that names a Python module or file that trains."""
     for place, word in enumerate(words):
         text = word.text or ""
+        if _OTHERS.search(text):
+            continue
         is_python = re.fullmatch(r"(.*/)?(python[0-9.]*|torchrun)", words[place - 1].text or "")
         if place >= 2 and words[place - 1].text == "-m" and _MAIN.search(text):
             return place

@@ -75,12 +75,14 @@ def _forms(job: Job, homes: Mapping[str, int]) -> Iterator[FormChoice]:
     found = list[FormChoice]()
     for form in job.target.forms:
         if form.suits(homes, staleness=job.spec.search.staleness):
-            codes = frozenset(OFFLOADS.index(name) for name in form.offload(trained))
             together, separate = (
                 frozenset((homes[one], homes[other]) for one, other in pairs)
                 for pairs in (form.together(homes), form.separate(homes))
             )
-            offloads = tuple((homes[role], codes) for role in trained)
+            offloads = tuple(
+                (homes[role], frozenset(OFFLOADS.index(name) for name in names))
+                for role, names in form.offloads(homes, trained).items()
+            )
             found.append(FormChoice(together, separate, form.apart, offloads))
     for choice in found:
         if not any(each is not choice and each.holds(choice) for each in found):

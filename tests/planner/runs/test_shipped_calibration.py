@@ -260,3 +260,23 @@ def test_openrlhfs_log_is_read_by_its_names_with_or_without_the_loggers_prefix()
         assert sum(scored) == pytest.approx(5.0)
         assert (found.iteration_seconds, found.lengths) == (11.0, {"mean": 13.0})
         assert (found.missing, mean_lengths({1: step}, "openrlhf")) == ([], {"response": 13.0})
+
+
+def test_skyrls_log_is_read_by_its_names() -> None:
+    step = {
+        "timing/step": 9.0,
+        "timing/generate": 4.0,
+        "timing/fwd_logprobs_values_reward": 1.0,
+        "timing/critic_train": 1.0,
+        "timing/policy_train": 2.0,
+        "timing/train_critic_and_policy": 3.0,
+        "timing/sync_weights": 0.5,
+        "generate/avg_num_tokens": 13.0,
+    }
+    found = foreign_run({1: step, 2: step}, "skyrl", plain_plan(), source="log")
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert seconds["actor.generate"] == pytest.approx(4.5)
+    assert seconds["actor.train"] == pytest.approx(2.0)
+    assert found.iteration_seconds == pytest.approx(9.0)
+    assert found.missing == []
+    assert mean_lengths({1: step}, "skyrl") == {"response": 13.0}

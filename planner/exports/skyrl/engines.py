@@ -1,0 +1,55 @@
+"""What SkyRL is told of the engines that generate."""
+
+import math
+
+from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
+from automap.planner.exports.layouts import attention_replicas
+from automap.planner.exports.lines import Lines
+from automap.planner.exports.refusals import PRECISIONS, engine_bytes, share_below, static_bytes
+from automap.planner.exports.serving import longest_sequence
+from automap.planner.exports.subject import Subject
+from automap.planner.plan.types import CallPlan
+
+ROLE = "rollout"
+
+
+def add_engines(subject: Subject, lines: Lines) -> None:
+    """Sizes, cache and limits of the engines."""
+    workload, call = subject.job.spec.workload, subject.generations[0]
+    layout = call.parallelism
+    assert layout is not None, "a generation has a layout"
+    engine = workload.rollout_engine
+    lines.add("generation_engine", engine, f"workload.rollout_engine: {engine}", role=ROLE)
+    because = f"{call.id}: {layout.in_short()}"
+    replicas, tensor = attention_replicas(layout), layout.tensor_parallel_size
+    lines.add("engines", subject.rollout.num_gpus // (tensor * replicas), because, role=ROLE)
+    lines.add("engine_tensor_parallel_size", tensor, because, role=ROLE)
+    lines.add("engine_pipeline_parallel_size", 1, because, role=ROLE)
+    lines.add("engine_data_parallel_size", replicas, because, role=ROLE)
+    lines.add("engine_expert_parallel_size", layout.expert_parallel_size, because, role=ROLE)
+    # With dynamic sampling they are more than are trained on.
+    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
+    each = math.ceil(sequences / layout.data_parallel_size)
+    shared = f"{sequences} sequences on replicas: {layout.data_parallel_size}"
+    lines.add("concurrent_sequences", each, shared, role=ROLE)
+    _add_cache(subject, call, lines)
+    lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=ROLE)
+    longest = longest_sequence(subject)
+    lines.add("longest_sequence", longest, "longest prompt and response", role=ROLE)
+    precision = PRECISIONS[workload.precision]
+    lines.add("precision", precision, f"workload.precision: {workload.precision}", role=ROLE)
+    lines.add("weight_transfer", "nccl", "what the price assumes", role=ROLE)
+
+
+def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
+    cache = call.kv_cache_bytes or 0
+    lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=ROLE)
+    precision = subject.job.spec.workload.rollout_cache_precision
+    if precision == "fp8":
+        stated = f"workload.rollout_cache_precision: {precision}"
+        lines.add("cache_precision", precision, stated, role=ROLE)
+    memory = subject.pool(subject.rollout).gpu.memory_bytes
+    # A shadow's weights are its own bytes, not the call's.
+    needed = engine_bytes(call) - call.bytes_by_kind.weights + static_bytes(subject, call) - cache
+    why = f"{call.id}: {needed} of {memory} bytes, for which the cache's do not count"
+    lines.add("memory_share", share_below(needed, memory), why, role=ROLE)

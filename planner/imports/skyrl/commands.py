@@ -1,0 +1,88 @@
+"""The commands that start SkyRL, and the overrides that they have."""
+
+import re
+from collections.abc import Mapping
+
+from automap.planner.exports.skyrl.script import QUOTED
+from automap.planner.exports.skyrl.values import quoted
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.commands import Dialect
+from automap.planner.imports.configurations import override
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.shell.expansion import Expander
+from automap.planner.imports.shell.parser import parse
+from automap.planner.imports.shell.syntax import ShellError, Simple, Word
+from automap.planner.imports.shell.values import Field
+from automap.planner.imports.shell.walk import Reading, Started, Walk
+
+STALE, ONE_STEP = "main_fully_async", "main_async"
+"""Ends of the names of programs whose rollouts are ahead: by so many iterations, and by one."""
+EARLIER = "skyrl_train."
+"""Begins the name of the package before this one."""
+OTHERS = ("main_generate", "serve", "main_sft", "main_tinker")
+"""Ends of the names of programs that train nothing by rewards."""
+_PROGRAM = re.compile(
+    r"(.*[./])?(skyrl(_train)?[./].*[./](main_\w+|serve)|main_(base|fully_async)"
+    r"|(examples|integrations)[./](train[./])?.*[./]main_\w+)(\.py)?"
+)
+_VERL = re.compile(r"verl[./]|recipe[./]")
+
+
+def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
+    """Commands that start a trainer, and the number of the word that names the program."""
+    found = []
+    for command in reading.commands:
+        places = (n for n, word in enumerate(command.words) if n and _is_program(word))
+        place = next(places, None)
+        if place is not None:
+            found.append((command, place))
+    return found
+
+
+def _is_program(word: Field) -> bool:
+    name = word.shown
+    return "=" not in name and not _VERL.search(name) and _PROGRAM.fullmatch(name) is not None
+
+
+def module_of(command: Started, place: int) -> str:
+    """The program by its dotted name."""
+    return command.words[place].shown.removesuffix(".py").replace("/", ".")
+
+
+def of_command(command: Started, place: int, framework: Framework) -> Overrides:
+    """The overrides of a command; its own program lacks no key of SkyRL's."""
+    found = Overrides(command.source, command.line, end=command.end)
+    for word in command.words[place + 1 :]:
+        if word.shown.startswith("+"):
+            told = f"{word.shown[:80]}: it does not start with a + before a key"
+            found.remark("does not fit", told, Given("", "", word.source, word.line))
+        override(word, found)
+    module = module_of(command, place)
+    found.entry = "" if module.endswith(framework.entry) else module.rpartition(".")[2]
+    return found
+
+
+def take(values: Mapping[str, str], overrides: Overrides) -> None:
+    """Set the keys that the user gave: they win over what the files say."""
+    for name, value in values.items():
+        if "." in name:
+            overrides.set(Given(name, value, "--set", 0), over=True)
+
+
+def _printed(text: str, interpreter: Walk, expander: Expander) -> str | None:
+    """What a command substitution prints, of the one that exports write: a quoted value."""
+    if not text.startswith("quoted ") or interpreter.reading.texts.get("quoted") != QUOTED:
+        return None
+    try:
+        [command] = parse(text).commands
+    except (ShellError, ValueError):
+        return None
+    if not isinstance(command, Simple) or len(command.words) != 2:
+        return None
+    word = command.words[1]
+    value = expander.one(word).text if isinstance(word, Word) else None
+    return None if value is None else quoted(value)
+
+
+DIALECT = Dialect(jobs_of, _printed, "python3 -m {}")
+"""How scripts start SkyRL."""

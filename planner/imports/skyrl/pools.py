@@ -1,0 +1,81 @@
+"""The GPUs of a SkyRL launch: one group for all, or one for each set of models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from automap.planner.catalogue.hardware import NodeType
+from automap.planner.imports.pools import MAX_GPUS, Groups, Pools, Range, lined_up
+from automap.planner.imports.settings import Settings
+
+ENGINE_SIZES = ("tensor", "pipeline", "data")
+
+
+def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Groups:
+    """The ranges of a launch with these models, and what contradicts itself in them."""
+    sizes = {role: _range(settings, role) for role in roles}
+    whole = settings.flag("colocated")
+    joined = settings.flag("colocated_reference")
+    rollout = _rollout(settings, sizes["actor"], shared=whole)
+    if whole:
+        sets = [list(roles)]
+    elif joined and "reference" in roles:
+        others = [[role] for role in roles if role not in ("actor", "reference")]
+        sets = [["actor", "reference"], *others]
+    else:
+        sets = [[role] for role in roles]
+    for members in sets:
+        _compare(settings, sizes, members)
+    first = [sizes[members[0]] for members in sets]
+    placed = lined_up([*first, *([] if rollout is None else [rollout])], node)
+    homes = {
+        role: replace(sizes[members[0]], first_gpu=at.first_gpu)
+        for members, at in zip(sets, placed, strict=False)
+        for role in members
+    }
+    pools = Pools(
+        placed[0], None if rollout is None else placed[-1], None, tuple(placed[1 : len(sets)])
+    )
+    return Groups(pools, homes)
+
+
+def _range(settings: Settings, role: str) -> Range:
+    nodes, each = settings.size("nodes", role), settings.size("gpus_per_node", role)
+    if nodes * each > MAX_GPUS:
+        told = f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs"
+        settings.refuse(told, f"at most {MAX_GPUS} GPUs are priced")
+        return Range(1, 1)
+    return Range(nodes, each)
+
+
+def _rollout(settings: Settings, actor: Range, *, shared: bool) -> Range | None:
+    """GPUs that only generate; None: the actor's do."""
+    role = "rollout"
+    count = settings.size("engines", role)
+    each = 1
+    for name in ENGINE_SIZES:
+        each *= settings.size(f"engine_{name}_parallel_size", role)
+    number = count * each
+    where = settings.where("engines", role)
+    if number > MAX_GPUS:
+        told = f"{where}: {count} engines of {each} GPUs"
+        settings.refuse(told, f"at most {MAX_GPUS} GPUs are priced")
+        return None
+    if not shared:
+        of_node = min(actor.gpus_per_node, number)
+        return Range(-(-number // of_node), of_node) if number % of_node == 0 else Range(1, number)
+    if number != actor.num_gpus:
+        told = f"{count} engines of {each} GPUs share the actor's {actor.num_gpus}"
+        settings.refuse(f"{where}: {told}", f"give what multiplies to {actor.num_gpus}")
+    return None
+
+
+def _compare(settings: Settings, sizes: Mapping[str, Range], members: Sequence[str]) -> None:
+    """Refuse sizes with which its own checks end the start."""
+    first = sizes[members[0]]
+    for role in members[1:]:
+        its = sizes[role]
+        if its.num_gpus != first.num_gpus:
+            told = f"{its.num_nodes} × {its.gpus_per_node} GPUs of {role} in a group of"
+            told = f"{told} {first.num_nodes} × {first.gpus_per_node}"
+            where = settings.where("gpus_per_node", role)
+            settings.refuse(f"{where}: {told}", f"give {role} those of {members[0]}")

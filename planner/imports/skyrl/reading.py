@@ -1,0 +1,178 @@
+"""Files of a SkyRL launch to a job and a placement."""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.frameworks.description import Framework
+from automap.planner.imports.commands import job_of
+from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.keys import classify, renamed, values_of
+from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.layouts import engine_layout
+from automap.planner.imports.placing import placement_of
+from automap.planner.imports.pools import node_of
+from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.settings import Settings
+from automap.planner.imports.skyrl.commands import (
+    DIALECT,
+    EARLIER,
+    ONE_STEP,
+    OTHERS,
+    STALE,
+    module_of,
+    of_command,
+    take,
+)
+from automap.planner.imports.skyrl.layouts import offload_of, recompute_of, training_layout
+from automap.planner.imports.skyrl.pools import groups_of
+from automap.planner.imports.skyrl.values import read_yaml
+from automap.planner.imports.skyrl.workload import is_stale, roles_of, spec_of
+
+__all__ = ["DIALECT", "read"]
+
+
+def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Imported:
+    """The launch in these files.
+
+    Raises:
+        NotImportableError: something is missing, wrong or not read; has every reason.
+        SpecError: the catalogue has no such GPU; or the job contradicts itself.
+    """
+    node = node_of(answers.gpu)
+    overrides = _overrides(files, answers, framework)
+    renamed(overrides, framework)
+    take(answers.values, overrides)
+    renamed(overrides, framework)
+    settings = Settings(
+        framework,
+        overrides,
+        answers.values,
+        reader=read_yaml,
+        reasons=list(overrides.reasons),
+    )
+    settings.engine = _engine(settings)
+    groups = groups_of(settings, roles_of(settings), node)
+    try:
+        job = resolved(settings, spec_of(settings, answers, groups.pools, node))
+        _note_starts(settings)
+        placement, cache = placement_of(
+            settings,
+            job,
+            groups.pools,
+            offload=lambda settings, role: offload_of(settings, groups, role),
+            engine=engine_layout,
+            recompute=recompute_of,
+            home=lambda role: (
+                groups.homes[role],
+                training_layout(settings, job, role, groups.homes[role].num_gpus),
+            ),
+        )
+    except (ValidationError, SpecError):
+        if settings.reasons:
+            raise NotImportableError(framework.target, settings.reasons) from None
+        raise
+    if settings.reasons:
+        raise NotImportableError(framework.target, settings.reasons)
+    assume_hardware(settings, job)
+    places = {
+        key: (given.file, *given.place)
+        for key, given in overrides.given.items()
+        if given.place is not None
+    }
+    return Imported(
+        target=framework.target,
+        entry=overrides.entry,
+        file=overrides.file,
+        line=overrides.line,
+        spec=job.spec,
+        placement=placement,
+        cache_bytes=cache,
+        # A program of one's own may have keys of its own.
+        settings=classify(settings, ("*",) if overrides.entry not in ("", STALE) else ()),
+        remarks=[*overrides.remarks, *settings.remarks],
+        values=values_of(settings),
+        whereabouts=Whereabouts(overrides.end, places),
+    )
+
+
+def _engine(settings: Settings) -> str:
+    named, names = settings.text("engine"), settings.framework.engine_names
+    if named in names:
+        return names[named]
+    settings.refuse(f"{settings.where('engine')} is {named[:40]!r}", f"known: {', '.join(names)}")
+    return "fsdp"
+
+
+def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
+    """The overrides of the job that the files start.
+
+    Raises:
+        NotImportableError: there is none, or it is of an earlier version, or trains nothing.
+    """
+    scripts = [each for each in files if each.text]
+    if not scripts:
+        names = ", ".join(each.name for each in files) or "no file"
+        remedy = f"name the script that starts python3 -m {framework.entry}"
+        reason = Reason(summary=f"{names}: SkyRL is started by a script alone", remedy=remedy)
+        raise NotImportableError(framework.target, [reason])
+    (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
+    module = module_of(command, place)
+    told = f"{command.source} line {command.line} starts {module[:80]}"
+    if module.startswith(EARLIER):
+        summary = f"{told}, of the package before {framework.target}"
+        reason = Reason(summary=summary, remedy=f"start {framework.entry}, with its keys of today")
+        raise NotImportableError(framework.target, [reason])
+    if module.rpartition(".")[2] in OTHERS:
+        remedy = f"name the script that starts python3 -m {framework.entry}"
+        reason = Reason(summary=f"{told}, which is not read", remedy=remedy)
+        raise NotImportableError(framework.target, [reason])
+    found = of_command(command, place, framework)
+    found.remarks[:0] = remarks
+    _need_version(found, framework)
+    if found.entry not in ("", STALE, ONE_STEP):
+        at = Given("", "", command.source, command.line)
+        found.remark("assumed", f"{module[:80]} is priced as SkyRL's own trainer", at)
+    return found
+
+
+def _need_version(found: Overrides, framework: Framework) -> None:
+    """Refuse a launch of an earlier version, whose engines had keys of another section.
+
+    Raises:
+        NotImportableError: names the first of them, and what took its place.
+    """
+    known = {key for each in framework.settings for key in each.keys.values()}
+    old = [each for key, each in found.given.items() if key in framework.replaced]
+    engines = [key for key in found.given if key.startswith("generator.inference_engine.")]
+    if not old or engines or len(old) * 10 < sum(key in known for key in found.given):
+        return
+    first = old[0]
+    told = f"{first.file} line {first.line} starts an earlier version than {framework.version}"
+    summary = f"{told}: {len(old)} of its keys have other names now, {first.key} for example"
+    remedy = f"rename them ({first.key} is {framework.replaced[first.key]})"
+    raise NotImportableError(framework.target, [Reason(summary=summary, remedy=remedy)])
+
+
+def _note_starts(settings: Settings) -> None:
+    """Note settings with which its own checks end the start."""
+    if settings.engine == "megatron" and settings.text("advantage") == "gae":
+        told = f"{settings.where('engine')}: it has no critic under Megatron"
+        settings.note("does not fit", told, settings.given("engine"))
+    if not is_stale(settings):
+        return
+    if settings.flag("colocated"):
+        told = f"{settings.key('colocated')} is true, and rollouts that are ahead are apart"
+        settings.note("does not fit", told, settings.given("colocated"))
+    if settings.overrides.entry == STALE:
+        prompts, mini = settings.size("prompts"), settings.size("mini_batch", "actor")
+        if prompts != mini:
+            told = f"{settings.where('mini_batch', 'actor')} is {mini}, and a batch {prompts}"
+            given = settings.given("mini_batch", "actor")
+            settings.note("does not fit", f"{told}: with rollouts ahead they are the same", given)
+        reads = ("rollout_is", "dppo")
+        if settings.text("loss") not in reads:
+            told = f"{settings.where('loss')} reads old log-probabilities, and none are kept"
+            remedy = f"{told} of rollouts that are ahead: it does not start so"
+            settings.note("does not fit", remedy, settings.given("loss"))
