@@ -1,6 +1,7 @@
 """The dataflow graph of one iteration: calls and what they wait for."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import ceil
 
 from pydantic import BaseModel, ConfigDict
@@ -272,6 +273,29 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
         return edge.model_copy(update={"distance": edge.distance + extra})
 
     return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})
+
+
+def in_turns(dataflow: Dataflow, turns: Sequence[tuple[str, str]]) -> Dataflow:
+    """The dataflow when calls of these (role, kind) also wait for the ones before them in `turns`.
+
+    The first waits for the last of the iteration before. What the program orders otherwise stays.
+    """
+    ordered = [
+        call.id
+        for role, kind in turns
+        for call in dataflow.calls
+        if (call.role, call.kind) == (role, kind)
+    ]
+    edges = list(dataflow.edges)
+    for one, other in pairwise(ordered):
+        after = _descendants(dataflow.calls, edges)
+        if other not in after[one] and one not in after[other]:
+            edges.append(Edge(source=one, target=other, streamed=False))
+    if len(ordered) > 1 and not any(
+        (e.source, e.target) == (ordered[-1], ordered[0]) for e in edges
+    ):
+        edges.append(Edge(source=ordered[-1], target=ordered[0], distance=1, streamed=False))
+    return dataflow.model_copy(update={"edges": tuple(edges)})
 
 
 def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:

@@ -11,7 +11,7 @@ from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.dataflow.algorithms.program import Program
 from automap.planner.dataflow.explicit import explicit_dataflow
-from automap.planner.dataflow.graph import MAX_SEQUENCES, Call, Dataflow, with_streaming
+from automap.planner.dataflow.graph import MAX_SEQUENCES, Call, Dataflow, in_turns, with_streaming
 from automap.planner.dataflow.trace import trace
 from automap.planner.errors import SpecError
 from automap.planner.job.constraints import check_constraints
@@ -47,7 +47,8 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     models = _models(spec, dataflow)
-    job = Job(spec, dataflow, models, pools, target_of(spec, dataflow, models))
+    target = target_of(spec, dataflow, models)
+    job = Job(spec, in_turns(dataflow, target.turns), models, pools, target)
     _check_training_precision(job)
     _check_rollout_precision(job)
     _check_staleness(job)

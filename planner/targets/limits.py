@@ -32,6 +32,12 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "shared_settings": lambda _: (
         "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
     ),
+    "settings_of_role": lambda _: "one micro-batch for all calls of a model",
+    "whole_prompts": lambda _: "data ranks that divide the prompts",
+    "turns": lambda target: (
+        "one after another, wherever they are: "
+        + ", ".join(f"{kind} of {role}" for role, kind in target.turns)
+    ),
     "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",
     "offloads_to_train": lambda _: "of several models that train all but one on the host",
     "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",
@@ -45,6 +51,10 @@ _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
     "scoring_shardings": lambda engine: (
         f"models that only score sharded as {_either(engine.scoring_shardings)}"
     ),
+    "dense_dimensions": lambda engine: (
+        f"no {' or '.join(_words(set(engine.dense_dimensions)))} parallelism of mixtures of experts"
+    ),
+    "equal_stages": lambda _: "pipeline stages that are equally long",
     "scoring_offloads": lambda engine: (
         f"offload of models that only score: {_either(engine.scoring_offloads)}"
     ),

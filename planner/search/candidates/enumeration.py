@@ -147,6 +147,21 @@ def shared_settings(call: Call, table: CallTable) -> IntArray:
     return columns
 
 
+def settings_of_role(job: Job, call: Call, table: CallTable) -> IntArray | None:
+    """[row, role] micro-batch of a call in its model's column; None: the model has no other."""
+    models = [
+        each.model
+        for each in job.dataflow.calls
+        if each.model is not None and each.kind != "generate"
+    ]
+    several = [role for role in job.models if models.count(role) > 1]
+    if call.model not in several:
+        return None
+    columns = np.full((len(table), len(several)), FREE, dtype=np.int64)
+    columns[:, several.index(call.model)] = table.micro_batch_size
+    return columns
+
+
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every layout of a shadow: whole replicas, each split as the engine generates."""
     model = job.models[role]
