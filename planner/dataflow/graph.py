@@ -291,11 +291,24 @@ def in_turns(dataflow: Dataflow, turns: Sequence[tuple[str, str]]) -> Dataflow:
         after = _descendants(dataflow.calls, edges)
         if other not in after[one] and one not in after[other]:
             edges.append(Edge(source=one, target=other, streamed=False))
-    if len(ordered) > 1 and not any(
-        (e.source, e.target) == (ordered[-1], ordered[0]) for e in edges
-    ):
-        edges.append(Edge(source=ordered[-1], target=ordered[0], distance=1, streamed=False))
-    return dataflow.model_copy(update={"edges": tuple(edges)})
+    if len(ordered) > 1:
+        first, last = ordered[0], ordered[-1]
+        if not any((edge.source, edge.target) == (last, first) for edge in edges):
+            edges.append(Edge(source=last, target=first, distance=1, streamed=False))
+    calls = _followed(dataflow.calls, edges)
+    return dataflow.model_copy(update={"calls": calls, "edges": tuple(edges)})
+
+
+def _followed(calls: Sequence[Call], edges: Sequence[Edge]) -> tuple[Call, ...]:
+    """The calls in an order that every edge within the iteration follows, else as they are."""
+    left, done = list(calls), list[Call]()
+    while left:
+        waiting = {call.id for call in left}
+        blocked = {e.target for e in edges if e.distance == 0 and e.source in waiting}
+        ready = next(call for call in left if call.id not in blocked)
+        left.remove(ready)
+        done.append(ready)
+    return tuple(done)
 
 
 def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:

@@ -218,13 +218,14 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
         yield f"{job.spec.algorithm} with rollouts on GPUs of their own"
     if "shadow" in kinds.values() and target.one_epoch_apart and job.spec.workload.epochs > 1:
         yield f"{job.spec.workload.epochs} epochs with rollouts on GPUs of their own"
-    if target.stale_rollouts_apart and job.spec.search.staleness:
-        for call in placement.calls:
-            if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
-                yield (
-                    f"call {call.id} is on the GPUs that train, but with search.staleness "
-                    f"{target.name} generates on GPUs of their own"
-                )
+    stale = target.stale_rollouts_apart and job.spec.search.staleness > 0
+    for call in placement.calls if stale or target.rollouts_apart else ():
+        if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
+            when = "" if target.rollouts_apart else "with search.staleness "
+            yield (
+                f"call {call.id} is on the GPUs that train, but {when}{target.name} generates on "
+                "GPUs of their own"
+            )
 
 
 def _engine_refusals(placement: Placement, target: Target) -> Iterator[str]:

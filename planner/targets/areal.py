@@ -1,7 +1,6 @@
 """AReaL 1.0.4: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.forms import Form
 from automap.planner.targets.target import Target
 
 AREAL_ROLES = frozenset({"actor", "reference", "critic"})
@@ -58,9 +57,6 @@ AREAL = Target(
         pipelines=False,
         tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
-    # On the actor's GPUs its engines are of one GPU each, start while the actor is there, and read
-    # new weights from a disk, whose seconds no price knows.
-    forms=(Form("rollouts on GPUs of their own", True, (AREAL_ROLES,), False, None),),
     roles=AREAL_ROLES | {"reward"},
     algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"}),
     optimizers=frozenset({"adam"}),
@@ -68,6 +64,9 @@ AREAL = Target(
     one_gpu_type=True,
     ranges="equal",
     shadows_apart=True,
+    # On the actor's GPUs its engines are of one GPU each, start while the actor is there, and read
+    # new weights from a disk, whose seconds no price knows.
+    rollouts_apart=True,
     tensor_in_node=True,
     whole_nodes=True,
     within_positions=True,

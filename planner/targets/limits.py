@@ -25,6 +25,7 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     ),
     "shadows_apart": lambda _: "rollouts on the GPUs that train, or on GPUs of their own",
     "one_engine": lambda _: "one engine and cache for all generations of a model",
+    "rollouts_apart": lambda _: "rollouts on GPUs of their own",
     "stale_rollouts_apart": lambda _: "stale rollouts on GPUs of their own",
     "tensor_in_node": lambda _: "tensor groups inside a node",
     "whole_nodes": lambda _: "ranges of whole nodes where the cluster has several",

@@ -68,6 +68,8 @@ class Target:
     """All generations of a model are by one engine with one cache, of as many responses each."""
     stale_rollouts_apart: bool = False
     """With `search.staleness` nothing is generated on the GPUs that train."""
+    rollouts_apart: bool = False
+    """Nothing is generated on the GPUs that train."""
     tensor_in_node: bool = False
     """Tensor groups lie in one node, also where the GPUs of several are linked."""
     whole_nodes: bool = False

@@ -232,10 +232,11 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     if target.offloads_to_generate and not shadow:
         kept &= layouts.offload == OFFLOADS.index("weights")
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
+    apart = stale or target.rollouts_apart
     # A served model would have to leave the GPUs that train once the rollout does.
-    served = bool(set(job.models) & target.served_roles) and not stale
+    served = bool(set(job.models) & target.served_roles) and not apart
     kept_home = served or (target.one_epoch_apart and job.spec.workload.epochs > 1)
-    if (stale and not shadow) or (shadow and kept_home):
+    if (apart and not shadow) or (shadow and kept_home):
         return np.zeros(len(layouts), dtype=np.bool_)
     wanted = pins.engine_sizes(job, call)
     # A home reshards to any engine on its GPUs; a shadow is split as its engine.
