@@ -9,6 +9,7 @@ verdict has either `error`, what AReaL says against the launch, or what it would
 
 import ast
 import dataclasses
+import functools
 import importlib.util
 import json
 import os
@@ -49,6 +50,8 @@ def load() -> tuple[Any, Any, Path]:
 
     # SGLang is not installed, and its version is all that is asked of it.
     pkg_version.is_version_greater_or_equal = lambda *_: True
+    # It makes its parser anew for every backend.
+    alloc_mode.Lark = functools.cache(alloc_mode.Lark)
     return cli_args, alloc_mode, folder
 
 
@@ -66,7 +69,8 @@ def main() -> None:
 
 def verdict_on(case: dict[str, Any], cli_args: Any, alloc_mode: Any, check: Any) -> dict[str, Any]:
     before = dict(os.environ)
-    os.environ.update(case["environment"])
+    # Only the first rank writes the configuration down again, which takes longer than all else.
+    os.environ.update({**case["environment"], "RANK": "1"})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "areal.yaml"
         path.write_text(case["config"], encoding="utf-8")
