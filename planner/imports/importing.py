@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework, framework_names
+from automap.planner.imports.areal.overrides import DIALECT as AREAL
+from automap.planner.imports.areal.reading import read as read_areal
 from automap.planner.imports.commands import Dialect, started, starts_in
 from automap.planner.imports.hazards import hazards_of
 from automap.planner.imports.hazards import token_budgets as budgets_of
@@ -36,6 +38,7 @@ IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imp
     "slime": read_slime,
     "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
+    "areal": read_areal,
 }
 """Name of a framework → what reads its launches."""
 DIALECTS: Mapping[str, Dialect] = {
@@ -43,6 +46,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "slime": SLIME,
     "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
+    "areal": AREAL,
 }
 """Name of a framework → how scripts start it."""
 

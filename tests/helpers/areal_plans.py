@@ -97,7 +97,7 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
     ]
     tensor = laid.generation_tensor
     generated = Parallelism(tensor_parallel_size=tensor, data_parallel_size=laid.each // tensor)
-    shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
+    shadow: dict[str, Any] = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
     shadow |= {"first_gpu": groups["rollout"] * laid.each, "num_gpus": laid.each}
     copies.append(CopyPlacement(**shadow, layout=generated))
     layouts = {copy.id: copy.layout for copy in copies}
@@ -118,10 +118,10 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
 def layout_of(laid: Laid, engine: str, *, trains: bool) -> Parallelism:
     if engine == "fsdp":
         tensor, context = laid.tensor, laid.context
-        sizes = {"tensor_parallel_size": tensor, "context_parallel_size": context}
+        sizes: dict[str, Any] = {"tensor_parallel_size": tensor, "context_parallel_size": context}
         sizes |= {"data_parallel_size": laid.each // (tensor * context)}
         return Parallelism.model_validate(sizes | {"sharding": "full"})
-    sizes = {
+    whole = {
         "tensor_parallel_size": laid.tensor,
         "pipeline_parallel_size": laid.pipeline,
         "virtual_pipeline_parallel_size": laid.virtual if trains else 1,
@@ -129,7 +129,7 @@ def layout_of(laid: Laid, engine: str, *, trains: bool) -> Parallelism:
         "expert_parallel_size": laid.expert,
         "data_parallel_size": laid.each // (laid.tensor * laid.pipeline * laid.context),
     }
-    return Parallelism.model_validate(sizes | {"sharding": "optimizer" if trains else "none"})
+    return Parallelism.model_validate(whole | {"sharding": "optimizer" if trains else "none"})
 
 
 SMALL = Wanted(model="qwen2.5-1.5b")
@@ -178,7 +178,7 @@ def varied(plans: Mapping[str, Plan]) -> dict[str, Plan]:
         generated = (1, 2, 4)[number % 3]
         expert, nodes = plan.copies[0].layout.expert_parallel_size, plan.copies[0].num_gpus // EACH
         laid = Laid(SMALL, tensor=tensor, pipeline=pipeline, context=context, expert=expert)
-        laid = laid.but(nodes=nodes)
+        laid = laid.but(nodes=nodes, expert=min(expert, EACH * nodes // pipeline))
         if tensor * pipeline * context > laid.each:
             continue
         trained = {call.role for call in plan.calls if call.kind == "train"}

@@ -97,7 +97,7 @@ def _add_rollout(subject: Subject, lines: Lines) -> None:
     layout, engine = call.parallelism, subject.job.spec.workload.rollout_engine
     assert layout is not None, "a generation has a layout"
     backend = engine_backend(engine, layout)
-    lines.add("backend", backend, f"{call.id}: {engine}, {layout.in_short()}", role=role)
+    lines.add("engine_backend", backend, f"{call.id}: {engine}, {layout.in_short()}", role=role)
     lines.add("sharing", "separation", f"{call.id} on GPUs of its own", role=role)
     lines.add("workers", "separate", f"{call.id} on GPUs of its own", role=role)
     _refer(lines, "tokenizer", "actor.path", "the actor's", role=role)
@@ -125,13 +125,16 @@ def _add_model(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
     _refer(lines, "experiment", "experiment_name", "names of the run", role=role)
     _refer(lines, "trial", "trial_name", "names of the run", role=role)
     lines.add(
-        "offload", copy.offload == "weights", f"copy {copy.id}: offload {copy.offload}", role=role
+        "offload_weights",
+        copy.offload == "weights",
+        f"copy {copy.id}: offload {copy.offload}",
+        role=role,
     )
     batches = micro_batches(subject, copy)
     sequences = batches.train_sequences or batches.forward_sequences
     tokens = batches.train_tokens or batches.forward_tokens
     told = f"micro-batches of {sequences} sequences, as packed tokens"
-    lines.add("micro_batch_tokens", tokens, told, role=role)
+    lines.add("train_tokens", tokens, told, role=role)
     stated = f"workload.precision: {workload.precision}"
     lines.add("precision", PRECISIONS[workload.precision], stated, role=role)
     if engine == "fsdp":
@@ -140,7 +143,12 @@ def _add_model(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
     if train is not None:
         _add_training(subject, copy, train.recompute or "none", lines)
     elif engine == "megatron":
-        lines.add("virtual_stages", layout.virtual_pipeline_parallel_size, because, role=role)
+        lines.add(
+            "virtual_pipeline_parallel_size",
+            layout.virtual_pipeline_parallel_size,
+            because,
+            role=role,
+        )
 
 
 def _add_training(subject: Subject, copy: CopyPlan, recompute: str, lines: Lines) -> None:
@@ -156,7 +164,9 @@ def _add_training(subject: Subject, copy: CopyPlan, recompute: str, lines: Lines
             parts = None if whole else ["core_attn"]
             lines.add("recompute_modules", parts, because, role=role)
         laid = f"copy {copy.id}: {layout.in_short()}, sharding {layout.sharding}"
-        lines.add("virtual_stages", layout.virtual_pipeline_parallel_size, laid, role=role)
+        lines.add(
+            "virtual_pipeline_parallel_size", layout.virtual_pipeline_parallel_size, laid, role=role
+        )
         lines.add("sharded_optimizer", layout.sharding == "optimizer", laid, role=role)
     updates = workload.updates_per_epoch
     lines.add("updates", updates, f"workload.updates_per_epoch: {updates}", role=role)
