@@ -52,8 +52,8 @@ def placement_of(
         micro_batch: Sequences that all calls of a model compute at once, where these have one
             number of tokens.
     """
-    one_process(settings, job)
     if home is None:
+        one_process(settings, job)
         copies = [_home(settings, job, pools, role, offload, layout) for role in job.models]
     else:
         copies = [

@@ -23,7 +23,7 @@ FORMS: dict[str, dict[str, int]] = {
     "together": {"actor": 0, "reference": 0, "critic": 0, "rollout": 1},
     "critic apart": {"actor": 0, "reference": 0, "critic": 1, "rollout": 2},
     "reference beside the critic": {"actor": 0, "reference": 1, "critic": 1, "rollout": 2},
-    "each apart": {"actor": 0, "reference": 1, "critic": 2, "rollout": 3},
+    "each apart": {"actor": 0, "critic": 1, "reference": 2, "rollout": 3},
 }
 """Form → role → number of its group of GPUs, a node each."""
 FILLED = {

@@ -89,9 +89,11 @@ def _algorithm(settings: Settings) -> str:
         return "ppo"
     if "group" not in (over, advantages):
         return "reinforce_plus_plus"
-    if alone:
-        return "rloo"
-    return "grpo"
+    if alone and settings.whole("staleness", least=0):
+        told = "rloo with older weights has the ratio of AReaL's loss: priced as grpo, whose calls"
+        settings.note("assumed", f"{told} it makes", settings.given("reward_without_own"))
+        return "grpo"
+    return "rloo" if alone else "grpo"
 
 
 def _workload(
