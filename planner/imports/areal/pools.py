@@ -67,9 +67,12 @@ def _joined(settings: Settings, role: str, backends: Mapping[str, Backend]) -> s
         remedy = "as many of both: engines that generate are of one GPU each there"
         settings.refuse(told, remedy if role == "rollout" else "sizes that multiply to as many")
         return None
-    if role == "rollout" and settings.text("weight_backend") != "disk":
-        told = f"{where}: it does not start with {settings.key('weight_backend')} other than disk"
-        settings.note("does not fit", told, given)
+    if role == "rollout":
+        told = f"{where}: new weights pass through a disk, and engines start beside the {target}"
+        settings.note("not priced", told, given)
+        if settings.text("weight_backend") != "disk":
+            told = f"it does not start with {settings.key('weight_backend')} other than disk"
+            settings.note("does not fit", f"{where}: {told}", given)
     return other
 
 

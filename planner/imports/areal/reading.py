@@ -160,6 +160,9 @@ def _offload(settings: Settings, role: str, *, apart: bool) -> Offload:
 def _note_offload(settings: Settings, backends: Mapping[str, Backend], *, apart: bool) -> None:
     roles = [role for role in backends if role != "rollout"]
     wanted = [role for role in roles if settings.flag("offload_weights", role)]
+    if "critic" in backends and ({"actor", "critic"} & set(wanted) or not apart):
+        told = "actor and critic are back on the GPUs before the other has trained"
+        settings.note("not priced", f"{told}: priced as on the host till then")
     if (wanted or not apart) and not settings.flag("with_offload"):
         key = settings.key("with_offload")
         told = f"what goes to the host needs {key}: true, and it does not start without"

@@ -14,6 +14,8 @@ from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.targets.areal import AREAL
+from benchmarks.exports import job_for, outcome
+from benchmarks.population_jobs import drawn
 from tests.helpers.areal_plans import FSDP, PPO, SAMPLE, SMALL, Laid, job, plan_of
 from tests.helpers.broken_exports import changed, relaid
 from tests.helpers.framework_plans import Wanted
@@ -175,3 +177,10 @@ def test_a_job_that_areal_cannot_run_is_refused_by_its_field(wanted: Wanted, fie
     with pytest.raises(SpecError, match="cannot run this job") as error:
         resolve(job(wanted))
     assert f"cannot run this job: {field}:" in error.value.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [8, 27, 43, 49, 84, 93, 98])
+def test_random_jobs_that_it_can_run_are_exported(number: int) -> None:
+    spec = job_for("areal@1.0.4", drawn(0, number))
+    assert outcome(spec, AREAL.name)[:2] == ("exported", "")
