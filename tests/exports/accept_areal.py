@@ -10,6 +10,7 @@ verdict has either `error`, what AReaL says against the launch, or what it would
 import ast
 import dataclasses
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -45,8 +46,9 @@ def load() -> tuple[Any, Any, Path]:
     loggers = ModuleType("areal.utils.stats_logger")
     loggers.StatsLogger = SimpleNamespace(get_log_path=lambda told: told.fileroot)  # type: ignore
     sys.modules[loggers.__name__] = loggers
-    from areal.api import alloc_mode, cli_args
-    from areal.utils import pkg_version
+    named = ("areal.api.alloc_mode", "areal.api.cli_args", "areal.utils.pkg_version")
+    modules: list[Any] = [importlib.import_module(name) for name in named]
+    alloc_mode, cli_args, pkg_version = modules
 
     # SGLang is not installed, and its version is all that is asked of it.
     pkg_version.is_version_greater_or_equal = lambda *_: True

@@ -1,5 +1,7 @@
 """Launches of AReaL: what they say, what is asked for, and exports that are read back."""
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -20,7 +22,7 @@ from tests.planner.imports.test_round_trip import said
 
 TARGET = "areal@1.0.4"
 MEAN = LengthSpec.model_construct(**dict.fromkeys(LengthSpec.model_fields) | {"mean": 300.0})
-LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
+LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
 
 
 def configuration(text: str, name: str = "a.yaml") -> LaunchFile:
