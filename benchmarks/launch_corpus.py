@@ -36,14 +36,18 @@ SLIME = FOLDER / "slime"
 BESIDE = ".model.sh"
 """Ending of scripts that others read."""
 NEMO_RL = FOLDER / "nemo_rl"
+AREAL = FOLDER / "areal"
+WITH_CONFIGURATIONS = {"nemo-rl": NEMO_RL, "areal": AREAL}
+"""Framework whose launches are configurations too → their folder."""
 PART = "# part of another"
 """First line of configurations that are launched by others alone."""
 
 
 def corpus(framework: str = "verl") -> list[Written]:
     """All of a framework."""
-    if framework == "nemo-rl":
-        files = [each for each in sorted(NEMO_RL.iterdir()) if each.suffix in (".sh", ".yaml")]
+    if framework in WITH_CONFIGURATIONS:
+        folder = WITH_CONFIGURATIONS[framework]
+        files = [each for each in sorted(folder.iterdir()) if each.suffix in (".sh", ".yaml")]
         return list(_of_files([each for each in files if PART not in each.read_text("utf-8")]))
     if framework != "verl":
         found = sorted((FOLDER / framework).glob("*.sh"))

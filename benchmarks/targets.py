@@ -26,6 +26,7 @@ TARGETS: tuple[TargetName, ...] = (
     "nemo-rl@0.7.0",
     "openrlhf@0.11.2",
     "skyrl@0.3.0",
+    "areal@1.0.4",
 )
 
 

@@ -31,6 +31,9 @@ _CHECKED = {
     "skyrl": "Exports pass this version's own configuration, checks and placement on CPU, up to "
     "where workers start, and every key here is held to its dataclasses by name, type and default "
     "(`make test-exports`).",
+    "areal": "Exports pass this version's own loader of configurations, its parser of backends and "
+    "the checks of its trainer on CPU, and every key here is held to its dataclasses by type and "
+    "default (`make test-exports`).",
     "slime": "slime has no package whose code exports could pass: every argument of theirs is held "
     "to this table, by name and type, and to one another.",
 }

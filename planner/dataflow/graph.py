@@ -275,19 +275,40 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
     return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})
 
 
-def in_turn(dataflow: Dataflow) -> Dataflow:
-    """The dataflow of a trainer that has models score and train one after another, the actor last.
+def in_turns(dataflow: Dataflow, turns: Sequence[tuple[str, str]]) -> Dataflow:
+    """The dataflow when calls of these (role, kind) also wait for the ones before them in `turns`.
 
-    Rollouts, and what takes no GPUs, stay as they are.
+    The first waits for the last of the iteration before. What the program orders otherwise stays.
     """
-    kinds = ("generate", "forward", "train")
-    calls = sorted(dataflow.calls, key=lambda c: (kinds.index(c.kind), c.role == "actor"))
-    chain = [call.id for call in calls if call.kind != "generate" and call.model is not None]
-    waits = [(one, other, 0) for one, other in pairwise(chain)]
-    waits += [(chain[-1], chain[0], 1)] if len(chain) > 1 else []
-    present = {(edge.source, edge.target, edge.distance) for edge in dataflow.edges}
-    added = (Edge(source=a, target=b, distance=d) for a, b, d in waits if (a, b, d) not in present)
-    return dataflow.model_copy(update={"calls": tuple(calls), "edges": (*dataflow.edges, *added)})
+    ordered = [
+        call.id
+        for role, kind in turns
+        for call in dataflow.calls
+        if (call.role, call.kind) == (role, kind)
+    ]
+    edges = list(dataflow.edges)
+    for one, other in pairwise(ordered):
+        after = _descendants(dataflow.calls, edges)
+        if other not in after[one] and one not in after[other]:
+            edges.append(Edge(source=one, target=other, streamed=False))
+    if len(ordered) > 1:
+        first, last = ordered[0], ordered[-1]
+        if not any((edge.source, edge.target) == (last, first) for edge in edges):
+            edges.append(Edge(source=last, target=first, distance=1, streamed=False))
+    calls = _followed(dataflow.calls, edges)
+    return dataflow.model_copy(update={"calls": calls, "edges": tuple(edges)})
+
+
+def _followed(calls: Sequence[Call], edges: Sequence[Edge]) -> tuple[Call, ...]:
+    """The calls in an order that every edge within the iteration follows, else as they are."""
+    left, done = list(calls), list[Call]()
+    while left:
+        waiting = {call.id for call in left}
+        blocked = {e.target for e in edges if e.distance == 0 and e.source in waiting}
+        ready = next(call for call in left if call.id not in blocked)
+        left.remove(ready)
+        done.append(ready)
+    return tuple(done)
 
 
 def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:

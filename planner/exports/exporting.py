@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
+from automap.planner.exports.areal.settings import launch_of as areal_launch
 from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_launch
@@ -23,6 +24,7 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
     "nemo-rl": nemo_rl_launch,
     "openrlhf": openrlhf_launch,
     "skyrl": skyrl_launch,
+    "areal": areal_launch,
 }
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 

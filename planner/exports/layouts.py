@@ -24,10 +24,10 @@ def layout_refusals(subject: Subject) -> Iterator[Broken]:
     for copy in subject.trainers if subject.engine != "zero" else ():
         if subject.engine_of(copy) not in subject.framework.engines:
             yield Broken("one_engine", copy.role, f"the engine is {subject.engine_of(copy)}")
-        elif subject.engine_of(copy) != subject.engine:
+        elif subject.engine_of(copy) != subject.engine and _has_one_engine(subject):
             found = f"{subject.engine_of(copy)}, the actor {subject.engine}"
             yield Broken("one_engine", copy.role, found)
-        elif subject.engine == "megatron":
+        elif subject.engine_of(copy) == "megatron":
             yield from _megatron(subject, copy)
         else:
             yield from _fsdp(subject, copy)
@@ -35,6 +35,11 @@ def layout_refusals(subject: Subject) -> Iterator[Broken]:
     yield from _models(subject)
     yield from _tensor_groups(subject)
     yield from _generations(subject)
+
+
+def _has_one_engine(subject: Subject) -> bool:
+    """Whether the framework has one kind of engine for all models of a launch."""
+    return any(limit.name == "one_engine" for limit in subject.framework.limits)
 
 
 def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
@@ -52,6 +57,9 @@ def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     if layout.virtual_pipeline_parallel_size > 1:
         yield Broken("virtual_stages", copy.role, layout.in_short())
     layers = stages_of(subject, copy)
+    if layers is not None and len(set(layers)) > 1:
+        found = f"stages of {', '.join(map(str, layers))} layers"
+        yield Broken("equal_stages", copy.role, found)
     if layers is not None and len(set(layers[1:-1])) > 1:
         found = f"stages of {', '.join(map(str, layers))} layers"
         yield Broken("stages", copy.role, found)
@@ -64,6 +72,8 @@ def _offload(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
         if copy.offload != "weights":
             yield Broken("reference_host", copy.role, found)
         return
+    if copy.offload != "none":
+        yield Broken("offload_training", copy.role, found)
     if copy.offload == "optimizer":
         yield Broken("offload_optimizer", copy.role, found)
     if copy.offload != "weights" and copy is subject.actor and not subject.apart:
@@ -83,6 +93,8 @@ def _fsdp(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
     told, tensor = subject.framework.fsdp_sizes, "tensor_parallel_size"
     if any(getattr(layout, size) > 1 for size in SIZES if size not in told):
         yield Broken("fsdp_sizes", copy.role, layout.in_short())
+    if layout.tensor_parallel_size > 1 and subject.job.models[copy.role].architecture.num_experts:
+        yield Broken("fsdp_experts", copy.role, layout.in_short())
     actor = subject.actor.layout
     if tensor in told and layout.tensor_parallel_size != actor.tensor_parallel_size:
         yield Broken("one_layout", copy.role, f"{layout.in_short()}, the actor {actor.in_short()}")
@@ -132,6 +144,8 @@ def _generations(subject: Subject) -> Iterator[Broken]:
     whole = replicas == 1 or each % subject.pool(subject.rollout).gpus_per_node == 0
     if experts not in (1, each) or not whole:
         yield Broken("engine_experts", first.id, layout.in_short())
+    if experts > 1:
+        yield Broken("engine_expert_groups", first.id, layout.in_short())
     num_gpus = subject.rollout.num_gpus
     if num_gpus % each:
         found = f"engines of {each} GPUs on {num_gpus}"

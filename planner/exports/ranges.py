@@ -22,6 +22,10 @@ def _sharing(subject: Subject) -> Iterator[Broken]:
         if not same_range(copy, actor):
             found = f"GPUs {_gpus(copy)}, the actor {_gpus(actor)}"
             yield Broken("one_range", copy.role, found)
+    for one, other in itertools.combinations(subject.trainers, 2):
+        if overlap(one, other) and not same_range(one, other):
+            found = f"GPUs {_gpus(one)}, the {other.role} {_gpus(other)}"
+            yield Broken("partial_overlap", one.role, found)
     for copy in subject.shadows:
         shared = next((each for each in subject.trainers if overlap(each, copy)), None)
         if shared is not None:

@@ -67,7 +67,14 @@ def _job_refusals(subject: Subject) -> Iterator[Broken]:
     if longest_sequence(subject) > positions:
         found = f"sequences of {longest_sequence(subject)} tokens, and {positions} positions"
         yield Broken("positions", "actor", found)
-    if subject.apart and spec.algorithm == "remax":
+    yield from _place_refusals(subject)
+
+
+def _place_refusals(subject: Subject) -> Iterator[Broken]:
+    """Where rollouts are, for frameworks that have them only apart, or only together."""
+    if not subject.apart:
+        yield Broken("together", "actor", "it generates on the GPUs that train it")
+    elif subject.job.spec.algorithm == "remax":
         yield Broken("remax_apart", "actor", "it generates apart")
 
 
@@ -88,6 +95,13 @@ def _kind_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("optimizer", "job", f"optimizer is {spec.workload.optimizer}")
     if spec.workload.old_log_probs != "recompute":
         yield Broken("old_log_probs", "job", f"old_log_probs is {spec.workload.old_log_probs}")
+    yield from _model_refusals(subject)
+
+
+def _model_refusals(subject: Subject) -> Iterator[Broken]:
+    """Models and losses that some frameworks lack."""
+    if subject.job.spec.workload.kl == "loss":
+        yield Broken("kl_loss", "job", "workload.kl is loss")
     for role, model in subject.job.models.items():
         if model.lora_rank:
             yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
@@ -132,7 +146,15 @@ def _batch_refusals(subject: Subject) -> Iterator[Broken]:
             yield Broken("ranks_divide", copy.role, found)
         if copy.layout.context_parallel_size > 1 and not workload.packed_sequences:
             yield Broken("padded_context", copy.role, "packed_sequences is false")
+        prompts = workload.prompts_per_iteration
+        if prompts % ranks or ranks > mini:
+            found = f"{prompts} prompts, {mini} sequences of an update, on {ranks} data ranks"
+            yield Broken("prompts_divide", copy.role, found)
         batches = micro_batches(subject, copy)
+        train, forward = batches.train_sequences, batches.forward_sequences
+        if None not in (train, forward) and train != forward:
+            found = f"micro-batches of {train} and {forward} sequences"
+            yield Broken("role_micro_batch", copy.role, found)
         differ = batches.train_tokens != batches.forward_tokens
         # A budget that a launch has is one for both, whatever a rank's sequences make of it.
         stated = copy.role in subject.token_budgets

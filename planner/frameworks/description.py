@@ -106,6 +106,8 @@ class Framework:
     """What an engine runs at once is limited for each replica of its attention by itself."""
     even_over_gpus: tuple[str, ...] = ()
     """Kinds of training engines for which the GPUs of a role divide the sequences of a batch."""
+    adds_keys: bool = False
+    """A key that a launch's configuration lacks is given with a + on the command line."""
     without_effect: dict[str, str] = field(default_factory=dict)
     """Key that is accepted and ignored → what is read in its place."""
     renamed: dict[str, str] = field(default_factory=dict)

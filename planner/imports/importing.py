@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from automap.planner.errors import NotImportableError, Reason, SpecError
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework, framework_names
+from automap.planner.imports.areal.overrides import DIALECT as AREAL
+from automap.planner.imports.areal.reading import read as read_areal
 from automap.planner.imports.commands import Dialect, started, starts_in
 from automap.planner.imports.hazards import hazards_of
 from automap.planner.imports.hazards import token_budgets as budgets_of
@@ -39,6 +41,7 @@ IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imp
     "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
     "skyrl": read_skyrl,
+    "areal": read_areal,
 }
 """Name of a framework → what reads its launches."""
 DIALECTS: Mapping[str, Dialect] = {
@@ -47,6 +50,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
     "skyrl": SKYRL,
+    "areal": AREAL,
 }
 """Name of a framework → how scripts start it."""
 

@@ -36,6 +36,7 @@ def placement_of(
     layout: Callable[[Settings, Job, str, int], Parallelism] = training_layout,
     recompute: Callable[[Settings, str], Recompute] = recompute_of,
     home: Callable[[str], tuple[Range, Parallelism]] | None = None,
+    micro_batch: Callable[[CopyPlacement], int] | None = None,
 ) -> tuple[Placement, int]:
     """The placement, and the cache bytes on each GPU of an engine.
 
@@ -48,6 +49,8 @@ def placement_of(
         layout: That of a role which trains or scores.
         recompute: Which activations of its training are computed again.
         home: The GPUs of a role and its layout there, where models have GPUs of their own.
+        micro_batch: Sequences that all calls of a model compute at once, where these have one
+            number of tokens.
     """
     if home is None:
         one_process(settings, job)
@@ -79,14 +82,19 @@ def placement_of(
             cache_used = usable(settings, job, call, generated, cache)
             calls.append(placed.model_copy(update={"kv_cache_bytes": cache_used}))
             continue
-        settings_of["micro_batch_size"] = _micro_batch(settings, job, call.role, call.kind, own)
+        settings_of["micro_batch_size"] = (
+            _micro_batch(settings, job, call.role, call.kind, own)
+            if micro_batch is None
+            else micro_batch(own)
+        )
         if call.kind == "train":
             settings_of["recompute"] = recompute(settings, call.role)
         calls.append(CallPlacement(**settings_of))
     layouts: dict[str, Parallelism] = {
         role: homes[role].layout for role in ("actor", "reference", "critic") if role in homes
     }
-    note_budgets(settings, job.spec.workload, layouts)
+    if micro_batch is None:
+        note_budgets(settings, job.spec.workload, layouts)
     return Placement(copies=copies, calls=calls), cache
 
 

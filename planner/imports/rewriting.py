@@ -24,13 +24,14 @@ def lines_to(
         for role, key in each.follows.items()
     }
     found: dict[str, LineChange] = {}
+    added = "+" if framework.adds_keys else ""
     for setting in sorted(wanted, key=lambda each: each.key.lstrip("+") in follows):
         name = setting.key.lstrip("+")
         if _reads(name, found, imported, follows) == value_of(name, setting.value):
             continue
         at = written.get(name)
         found[name] = LineChange(
-            key=setting.key if at is None else name,
+            key=name if at is not None else added + setting.key,
             before=None if at is None else at.value,
             after=setting.value,
             file="" if at is None else at.file,

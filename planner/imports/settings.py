@@ -26,6 +26,8 @@ class Settings:
     values: Mapping[str, str]
     """What the user gave by name."""
     engine: str = "fsdp"
+    as_role: Mapping[str, str] = field(default_factory=dict)
+    """Role → the one that the description has in its place, where it has several."""
     reader: Callable[[str], Value] = read_value
     """Reads a value as the framework does."""
     reasons: list[Reason] = field(default_factory=list)
@@ -35,7 +37,7 @@ class Settings:
 
     def key(self, decision: str, role: str = JOB) -> str:
         """The key of a decision, without the sign of one that is added."""
-        return self._setting(decision, role).key(role).lstrip("+")
+        return self._setting(decision, role).key(self._role(decision, role)).lstrip("+")
 
     def given(self, decision: str, role: str = JOB) -> Given | None:
         """What the launch itself sets; None: nothing."""
@@ -49,6 +51,7 @@ class Settings:
     def value(self, decision: str, role: str = JOB) -> Value:
         """What the framework reads for a decision."""
         setting = self._setting(decision, role)
+        role = self._role(decision, role)
         key = setting.key(role).lstrip("+")
         self.decides.setdefault(key, setting.about)
         given = self.overrides.given.get(key)
@@ -61,6 +64,7 @@ class Settings:
 
     def knows(self, decision: str, role: str = JOB) -> bool:
         """Whether the framework can be told this of a role."""
+        role = self._role(decision, role)
         return self.framework.knows(decision, role=role, engine=self.engine)
 
     def whole(self, decision: str, role: str = JOB, *, least: int = 1) -> int | None:
@@ -140,7 +144,14 @@ class Settings:
             self.remarks.append(remark)
 
     def _setting(self, decision: str, role: str) -> Setting:
+        role = self._role(decision, role)
         return self.framework.setting(decision, role=role, engine=self.engine)
+
+    def _role(self, decision: str, role: str) -> str:
+        """The role under which a decision is described."""
+        named = self.as_role.get(role, role)
+        known = self.framework.knows(decision, role=named, engine=self.engine)
+        return named if known and not self.framework.knows(decision, role=role) else role
 
     def _of_key(self, key: str) -> Value:
         """What is read under a key that another one follows."""

@@ -16,7 +16,7 @@ from automap.planner.dataflow.graph import (
     MAX_SEQUENCES,
     Call,
     Dataflow,
-    in_turn,
+    in_turns,
     weights_edge,
     with_streaming,
 )
@@ -57,7 +57,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     models = _models(spec, dataflow)
     target = target_of(spec, dataflow, models)
-    job = Job(spec, _ordered(dataflow, target), models, pools, target)
+    job = Job(spec, in_turns(dataflow, target.turns), models, pools, target)
     _check_training_precision(job)
     _check_rollout_precision(job)
     _check_staleness(job)
@@ -71,11 +71,7 @@ def with_table(job: Job, target: Target) -> Job:
     """A job of a built-in algorithm with another table of what runs it, whatever that refuses."""
     streaming = job.spec.search.streaming
     dataflow = with_streaming(_dataflow(job.spec, None), wanted=streaming)
-    return replace(job, target=target, dataflow=_ordered(dataflow, target))
-
-
-def _ordered(dataflow: Dataflow, target: Target) -> Dataflow:
-    return in_turn(dataflow) if target.calls_in_turn else dataflow
+    return replace(job, target=target, dataflow=in_turns(dataflow, target.turns))
 
 
 def length_warnings(job: Job) -> list[str]:

@@ -80,6 +80,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
         yield from _copy_refusals(job, copy, target)
     yield from _call_refusals(job, placement, target)
     yield from _shared_refusals(placement, target)
+    yield from _role_refusals(placement, target)
 
 
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
@@ -137,6 +138,21 @@ def _shared_refusals(placement: Placement, target: Target) -> Iterator[str]:
             if getattr(one, field) != getattr(call, field):
                 values = f"{getattr(one, field)} and {getattr(call, field)}"
                 yield f"calls {one.id} and {call.id}: {target.name} has one {field}, not {values}"
+
+
+def _role_refusals(placement: Placement, target: Target) -> Iterator[str]:
+    """Calls of a model that differ in what a target has one setting for."""
+    first: dict[str, CallPlacement] = {}
+    for call in placement.calls if target.settings_of_role else ():
+        if call.kind == "generate" or not call.micro_batch_size or call.copy_id is None:
+            continue
+        one = first.setdefault(call.copy_id, call)
+        if one.micro_batch_size != call.micro_batch_size:
+            values = f"{one.micro_batch_size} and {call.micro_batch_size}"
+            yield (
+                f"calls {one.id} and {call.id}: {target.name} has one micro_batch_size for a "
+                f"model, not {values}"
+            )
 
 
 def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:
@@ -202,13 +218,14 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
         yield f"{job.spec.algorithm} with rollouts on GPUs of their own"
     if "shadow" in kinds.values() and target.one_epoch_apart and job.spec.workload.epochs > 1:
         yield f"{job.spec.workload.epochs} epochs with rollouts on GPUs of their own"
-    if target.stale_rollouts_apart and job.spec.search.staleness:
-        for call in placement.calls:
-            if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
-                yield (
-                    f"call {call.id} is on the GPUs that train, but with search.staleness "
-                    f"{target.name} generates on GPUs of their own"
-                )
+    stale = target.stale_rollouts_apart and job.spec.search.staleness > 0
+    for call in placement.calls if stale or target.rollouts_apart else ():
+        if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
+            when = "" if target.rollouts_apart else "with search.staleness "
+            yield (
+                f"call {call.id} is on the GPUs that train, but {when}{target.name} generates on "
+                "GPUs of their own"
+            )
 
 
 def _engine_refusals(placement: Placement, target: Target) -> Iterator[str]:

@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import CallPlan, Plan
 from automap.planner.runs.calibration import Observed
 
-FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "skyrl"]
+FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "skyrl", "areal"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
 """Metrics by number of the step, in the order of the log."""
@@ -41,6 +41,7 @@ class Format:
     """Names under which a framework logs what is read here."""
 
     iteration: str
+    """Metric of a whole iteration; empty: it logs none."""
     spans: tuple[Span, ...]
     transition: str | None = None
     """Metric of moving weights from training to generation, if not part of generation's."""
@@ -121,6 +122,20 @@ FORMATS: dict[FormatName, Format] = {
         ),
         transition="timing/sync_weights",
         response_tokens=("generate/avg_num_tokens",),
+    ),
+    "areal": Format(
+        "",
+        (
+            # Where rollouts are ahead it is what the trainer waits for them, not all they take.
+            Span("timeperf/rollout", "generate", "actor"),
+            Span("timeperf/critic_values", "forward", "critic"),
+            Span("timeperf/ref_logp", "forward", "reference"),
+            Span("timeperf/recompute_logp", "forward", "actor"),
+            Span("timeperf/train_step", "train", "actor"),
+            Span("timeperf/critic_train_step", "train", "critic"),
+        ),
+        transition="timeperf/update_weights",
+        prompt_tokens=("ppo_actor/prompt_len/avg",),
     ),
 }
 

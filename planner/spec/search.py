@@ -35,6 +35,7 @@ TargetName = Literal[
     "nemo-rl@0.7.0",
     "openrlhf@0.11.2",
     "skyrl@0.3.0",
+    "areal@1.0.4",
     "any",
 ]
 """What can run a plan; automap.planner.targets has their capabilities."""

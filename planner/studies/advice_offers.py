@@ -33,6 +33,7 @@ GROUPS = (
     Group(
         "engine sizes",
         (
+            "engine_backend",
             "engine_gpus",
             "engines",
             "engine_tensor_parallel_size",
@@ -49,6 +50,7 @@ GROUPS = (
     Group(
         "training layout and micro-batches",
         (
+            "backend",
             "tensor_parallel_size",
             "pipeline_parallel_size",
             "virtual_pipeline_parallel_size",
@@ -78,20 +80,14 @@ GROUPS = (
     ),
     Group(
         "recomputation",
-        (
-            "recompute_on",
-            "recompute",
-            "recompute_modules",
-            "recompute_method",
-            "recompute_layers",
-        ),
+        ("recompute_on", "recompute", "recompute_modules", "recompute_method", "recompute_layers"),
     ),
 )
 """What a plan decides on given GPUs."""
 LEARNING = (
     Group(
         "one optimizer step per iteration",
-        ("mini_batch", "syncs"),
+        ("mini_batch", "updates", "syncs"),
         "larger and fewer optimizer steps",
         learning=True,
     ),
@@ -168,18 +164,26 @@ def learning_offers(imported: Imported) -> list[Offer]:
 
 def _learning(imported: Imported, described: Framework) -> Iterator[Sequence[LaunchSetting]]:
     """The settings of each group of LEARNING."""
-    workload, staleness = imported.spec.workload, imported.spec.search.staleness
+    staleness = imported.spec.search.staleness
     apart = any(copy.kind == "shadow" for copy in imported.placement.copies)
     roles = [role for role in ("actor", "critic") if role in imported.spec.models]
-    sequences = described.setting("mini_batch", role="actor").unit == "sequences"
-    whole = workload.num_sequences if sequences else workload.prompts_per_iteration
-    mini = [each for role in roles for each in _setting(described, "mini_batch", role, str(whole))]
+    decision, whole = _one_update(imported, described)
+    mini = [each for role in roles for each in _setting(described, decision, role, str(whole))]
     yield [*mini, *(_setting(described, "syncs", JOB, "1") if apart else [])]
     yield [each for role in roles for each in _setting(described, "epochs", role, "1")]
     older = {"staleness": staleness + 1, "version_span": staleness + 2}
     later = [each for name, n in older.items() for each in _setting(described, name, JOB, str(n))]
     yield later if apart else []
     yield _setting(described, "rollout_precision", "rollout", "fp8")
+
+
+def _one_update(imported: Imported, described: Framework) -> tuple[str, int]:
+    """(decision, its value) with which an iteration is one optimizer step."""
+    workload = imported.spec.workload
+    if described.knows("updates", role="actor"):
+        return "updates", 1
+    sequences = described.setting("mini_batch", role="actor").unit == "sequences"
+    return "mini_batch", workload.num_sequences if sequences else workload.prompts_per_iteration
 
 
 def _setting(described: Framework, decision: str, role: str, value: str) -> list[LaunchSetting]:

@@ -51,6 +51,16 @@ OF_THE_RUN = frozenset(
         "label_field",
         "chat_template",
         "turns_function",
+        "experiment",
+        "trial",
+        "folder",
+        "meeting_place",
+        "scheduler",
+        "workers",
+        "tokenizer",
+        "engine_model",
+        "prompts_kind",
+        "learning_rate",
     }
 )
 """Decisions that an export needs a value for, and that a launch has its own of."""

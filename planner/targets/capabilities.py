@@ -80,6 +80,8 @@ class TrainingCapabilities:
     """Software that it may be priced as; as the first one, unless the spec names another."""
     dimensions: frozenset[Dimension] = frozenset(DIMENSIONS)
     """Parallel sizes that may exceed 1; data parallelism always may."""
+    dense_dimensions: frozenset[Dimension] = frozenset()
+    """Parallel sizes that may exceed 1 only of models without experts."""
     shardings: frozenset[str] = frozenset(SHARDINGS)
     """Ways to keep a model that trains on several replicas."""
     scoring_shardings: frozenset[str] = frozenset({"none", "full"})
@@ -104,6 +106,8 @@ class TrainingCapabilities:
     """Fields that it divides or is a multiple of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
+    equal_stages: bool = False
+    """All pipeline stages have equally many layers."""
     uniform_middle: bool = False
     """Only the first and the last pipeline stage may have another number of layers."""
     recomputes: frozenset[str] = frozenset(RECOMPUTES)
@@ -144,7 +148,8 @@ class TrainingCapabilities:
     ) -> Iterator[Rule]:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
         for name in DIMENSIONS:
-            if name not in self.dimensions:
+            of_dense = architecture.num_experts and name in self.dense_dimensions
+            if name not in self.dimensions or of_dense:
                 field = f"{name}_parallel_size"
                 yield f"{field} is 1", getattr(layouts, field) == 1
         yield from self._sharding_rule(layouts, trains=trains)
@@ -159,6 +164,9 @@ class TrainingCapabilities:
         yield from self._context_rules(architecture, layouts)
         if self.usual_stages:
             yield from _stage_rules(architecture.num_layers, layouts)
+        if self.equal_stages:
+            stages, layers = layouts.pipeline_parallel_size, architecture.num_layers
+            yield f"pipeline_parallel_size divides the {layers} layers", layers % stages == 0
         if self.uniform_middle:
             yield _middle_rule(architecture.num_layers, layouts)
 

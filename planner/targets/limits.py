@@ -25,6 +25,7 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     ),
     "shadows_apart": lambda _: "rollouts on the GPUs that train, or on GPUs of their own",
     "one_engine": lambda _: "one engine and cache for all generations of a model",
+    "rollouts_apart": lambda _: "rollouts on GPUs of their own",
     "stale_rollouts_apart": lambda _: "stale rollouts on GPUs of their own",
     "tensor_in_node": lambda _: "tensor groups inside a node",
     "whole_nodes": lambda _: "ranges of whole nodes where the cluster has several",
@@ -32,9 +33,14 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "shared_settings": lambda _: (
         "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
     ),
+    "settings_of_role": lambda _: "one micro-batch for all calls of a model",
+    "whole_prompts": lambda _: "data ranks that divide the prompts",
+    "turns": lambda target: (
+        "one after another, wherever they are: "
+        + ", ".join(f"{kind} of {role}" for role, kind in target.turns)
+    ),
     "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",
     "offloads_to_train": lambda _: "of several models that train all but one on the host",
-    "calls_in_turn": lambda _: "one model at work at a time, beside the rollouts",
     "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",
 }
 _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
@@ -46,6 +52,10 @@ _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
     "scoring_shardings": lambda engine: (
         f"models that only score sharded as {_either(engine.scoring_shardings)}"
     ),
+    "dense_dimensions": lambda engine: (
+        f"no {' or '.join(_words(set(engine.dense_dimensions)))} parallelism of mixtures of experts"
+    ),
+    "equal_stages": lambda _: "pipeline stages that are equally long",
     "scoring_offloads": lambda engine: (
         f"offload of models that only score: {_either(engine.scoring_offloads)}"
     ),

@@ -3,6 +3,7 @@
 from typing import get_args
 
 from automap.planner.spec import JobSpec, RolloutEngine, TargetName, TrainingStack
+from automap.planner.targets.areal import AREAL
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.nemo_rl import NEMO_RL
@@ -33,7 +34,7 @@ ANY = Target(
     simplicity_tolerance=0.0,
 )
 TARGETS: dict[TargetName, Target] = {
-    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, SKYRL, ANY)
+    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, SKYRL, AREAL, ANY)
 }
 
 

@@ -72,6 +72,8 @@ class Target:
     """With `search.staleness` nothing is generated on the GPUs that train."""
     one_stale_update: bool = False
     """With `search.staleness` a batch is trained on in one update an epoch."""
+    rollouts_apart: bool = False
+    """Nothing is generated on the GPUs that train."""
     tensor_in_node: bool = False
     """Tensor groups lie in one node, also where the GPUs of several are linked."""
     whole_nodes: bool = False
@@ -90,17 +92,24 @@ class Target:
     """A batch is trained on once."""
     max_staleness: int | None = None
     """The largest `search.staleness`; None: any."""
+    kl_terms: frozenset[str] | None = None
+    """`workload.kl` that it has; without a set, every one."""
+    turns: tuple[tuple[str, str], ...] = ()
+    """(role, kind) of calls that follow one another in this order, wherever they are; without any,
+    calls wait for what they read alone."""
     packed_only: bool = False
     """Sequences are packed, never padded."""
     shared_settings: bool = False
     """All calls that train have one micro-batch and recomputation, all that score one
     micro-batch."""
+    settings_of_role: bool = False
+    """All calls of a model have one micro-batch."""
+    whole_prompts: bool = False
+    """Data ranks divide the prompts of an iteration: all responses to one go to the same rank."""
     offloads_to_generate: bool = False
     """What trains is on the host while the same GPUs generate."""
     offloads_to_train: bool = False
     """Where several models train, each is on the host while another one works."""
-    calls_in_turn: bool = False
-    """One model scores or trains at a time, the actor last, wherever they are."""
     overlaps_only_stale: bool = False
     """Iterations overlap only with `search.staleness`."""
     packed_context: bool = False
@@ -218,15 +227,21 @@ class Target:
             return "search.staleness", f"it is {search.staleness}, at most {most} is known"
         if self.one_epoch and workload.epochs > 1:
             return "workload.epochs", f"it is {workload.epochs}, and a batch is trained on once"
+        return self._refuses_batches(spec)
+
+    def _refuses_batches(self, spec: JobSpec) -> tuple[str, str] | None:
+        workload, search = spec.workload, spec.search
+        prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
+        if self.kl_terms is not None and workload.kl not in self.kl_terms:
+            known = " or ".join(sorted(self.kl_terms))
+            return "workload.kl", f"it is {workload.kl}; {known} is known"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
-        updates = workload.updates_per_epoch
         if self.one_stale_update and search.staleness and updates > 1:
             why = f"it is {updates}, and with staleness a batch is one update"
             return "workload.updates_per_epoch", why
         if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:
             return "search.iteration_barrier", "it is false, and staleness is 0"
-        prompts = workload.prompts_per_iteration
         if self.even_batches and prompts % updates:
             return "workload.updates_per_epoch", f"{updates} do not divide {prompts} prompts"
         return None
@@ -260,6 +275,11 @@ class Target:
             batch = workload.sequences_per_update
             words = f"data ranks divide the {batch} sequences of an update"
             yield words, batch % layouts.data_parallel_size == 0
+        if self.whole_prompts:
+            prompts, batch = workload.prompts_per_iteration, workload.sequences_per_update
+            ranks = layouts.data_parallel_size
+            words = f"data ranks divide the {prompts} prompts, and an update has {batch} sequences"
+            yield words, (prompts % ranks == 0) & (ranks <= batch)
         if self.offloads_to_train and trains and alternates:
             words = "offload is weights where several models train"
             yield words, layouts.offload == OFFLOADS.index("weights")

@@ -47,7 +47,10 @@ _MARKS = (
     (PLACEMENT, ("copies",)),
     (REPORT, ("outcome", "calls")),
     (SPEC, ("workload",)),
-    *((LAUNCH, (section,)) for section in ("actor_rollout_ref", "policy", "grpo", "defaults")),
+    *(
+        (LAUNCH, (section,))
+        for section in ("actor_rollout_ref", "policy", "grpo", "gconfig", "defaults")
+    ),
     (SPEC, ("cluster",)),
     *(
         (SETTINGS, (field,))

@@ -143,6 +143,7 @@ def test_targets_are_listed_with_what_they_cannot_be_told(
         "nemo-rl@0.7.0",
         "openrlhf@0.11.2",
         "skyrl@0.3.0",
+        "areal@1.0.4",
     ]
     assert {"name", "what", "instead"} == set(rows[1]["limits"][0])
 

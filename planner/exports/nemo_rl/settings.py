@@ -4,11 +4,12 @@ import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import SIZES, VIRTUAL, attention_replicas, stages_of
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.models import model_of
-from automap.planner.exports.nemo_rl.recipe import RECIPE, recipe_of, yaml_text, yaml_value
+from automap.planner.exports.nemo_rl.recipe import RECIPE, recipe_of
 from automap.planner.exports.nemo_rl.script import FOLDER, script_of
 from automap.planner.exports.refusals import PRECISIONS, engine_bytes, share_below
 from automap.planner.exports.serving import longest_sequence

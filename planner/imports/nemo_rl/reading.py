@@ -7,9 +7,9 @@ from pydantic import ValidationError
 from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.given import Given
+from automap.planner.imports.interpolations import interpolate
 from automap.planner.imports.keys import classify, values_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
-from automap.planner.imports.nemo_rl.interpolations import interpolate
 from automap.planner.imports.nemo_rl.layouts import (
     engine_layout,
     offload_of,

@@ -99,7 +99,8 @@ class Settings:
         extra_seconds, extra_bytes = self.pricing.offload(call, block.pool, block.layouts)
         num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
         # Where calls have settings in common, another one may need what is beaten here.
-        shares = self.job.target.shared_settings
+        target = self.job.target
+        shares = target.shared_settings or target.settings_of_role
         useful = np.arange(len(rows)) if shares else front_rows(rows, seconds, transient)
         owner, shared = settings_of_rows(base_of, rows[useful])
         setting = useful[shared]

@@ -147,6 +147,21 @@ def shared_settings(call: Call, table: CallTable) -> IntArray:
     return columns
 
 
+def settings_of_role(job: Job, call: Call, table: CallTable) -> IntArray | None:
+    """[row, role] micro-batch of a call in its model's column; None: the model has no other."""
+    models = [
+        each.model
+        for each in job.dataflow.calls
+        if each.model is not None and each.kind != "generate"
+    ]
+    several = [role for role in job.models if models.count(role) > 1]
+    if call.model not in several:
+        return None
+    columns = np.full((len(table), len(several)), FREE, dtype=np.int64)
+    columns[:, several.index(call.model)] = table.micro_batch_size
+    return columns
+
+
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every layout of a shadow: whole replicas, each split as the engine generates."""
     model = job.models[role]
@@ -219,10 +234,11 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     if job.spec.search.continuous_rollouts and not shadow:
         return np.zeros(len(layouts), dtype=np.bool_)
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
+    apart = stale or target.rollouts_apart
     # A served model would have to leave the GPUs that train once the rollout does.
-    served = bool(set(job.models) & target.served_roles) and not stale
+    served = bool(set(job.models) & target.served_roles) and not apart
     kept_home = served or (target.one_epoch_apart and job.spec.workload.epochs > 1)
-    if (stale and not shadow) or (shadow and kept_home):
+    if (apart and not shadow) or (shadow and kept_home):
         return np.zeros(len(layouts), dtype=np.bool_)
     wanted = pins.engine_sizes(job, call)
     # A home reshards to any engine on its GPUs; a shadow is split as its engine.

@@ -116,6 +116,8 @@ class Candidates:
         """
         if self.job.target.shared_settings and call.kind != "generate":
             return enumeration.shared_settings(call, table)
+        if self.job.target.settings_of_role and call.kind != "generate":
+            return enumeration.settings_of_role(self.job, call, table)
         if not pins.shares_engine(self.job, call):
             return None
         return np.column_stack([*table.engine.columns().values(), table.kv_cache_bytes])

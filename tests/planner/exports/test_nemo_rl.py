@@ -10,8 +10,8 @@ import yaml
 
 from automap.planner import Launch, NotExportableError, Plan
 from automap.planner.errors import InfeasibleError
+from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.exporting import export
-from automap.planner.exports.nemo_rl.recipe import yaml_text, yaml_value
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.job.resolution import resolve

@@ -280,3 +280,26 @@ def test_skyrls_log_is_read_by_its_names() -> None:
     assert found.iteration_seconds == pytest.approx(9.0)
     assert found.missing == []
     assert mean_lengths({1: step}, "skyrl") == {"response": 13.0}
+
+
+def test_areals_log_is_read_by_its_names() -> None:
+    step = {
+        "timeperf/rollout": 3.0,
+        "timeperf/ref_logp": 0.5,
+        "timeperf/recompute_logp": 0.25,
+        "timeperf/critic_values": 0.75,
+        "timeperf/train_step": 2.0,
+        "timeperf/critic_train_step": 1.5,
+        "timeperf/update_weights": 1.0,
+        "ppo_actor/prompt_len/avg": 17.0,
+    }
+    found = foreign_run({1: step, 2: step}, "areal", plain_plan(), source="log")
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert seconds["actor.generate"] == pytest.approx(4.0)
+    assert seconds["reference.forward"] == 0.5
+    assert seconds["actor.train"] == 2.0
+    # It logs no time of a whole iteration.
+    assert (found.iteration_seconds, found.missing) == (None, [])
+    assert mean_lengths({1: step}, "areal") == {"prompt": 17.0}
+    with pytest.raises(SpecError, match="timeperf/rollout"):
+        foreign_run({1: VERL}, "areal", plain_plan(), source="log")

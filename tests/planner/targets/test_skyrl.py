@@ -115,7 +115,7 @@ def test_without_the_order_calls_may_overlap_again() -> None:
     in_program = [calls[call.id] for call in resolve(spec).dataflow.calls]
     free = estimate(spec, ordered.placement().model_copy(update={"calls": in_program}))
     assert free.iteration_seconds < ordered.iteration_seconds
-    [lifted] = [table for words, table in limits(SKYRL) if "at work at a time" in words]
+    [lifted] = [table for words, table in limits(SKYRL) if words.startswith("one after another")]
     job_of_it = resolve(ordered.spec)
     assert with_table(job_of_it, lifted).dataflow == resolve(spec).dataflow
     assert with_table(job_of_it, SKYRL).dataflow == job_of_it.dataflow

@@ -1,0 +1,91 @@
+"""AReaL 1.0.4: what it can run."""
+
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.target import Target
+
+AREAL_ROLES = frozenset({"actor", "reference", "critic"})
+"""What AReaL has engines for; rewards are functions."""
+AREAL_MEGATRON = TrainingCapabilities(
+    name="megatron",
+    # Gradients are not overlapped, and sequences are dealt to ranks evenly by their tokens.
+    stacks=("verl-megatron", "megatron-core"),
+    shardings=frozenset({"none", "optimizer"}),
+    scoring_shardings=frozenset({"none"}),
+    unknown_features=frozenset(
+        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
+    ),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    usual_stages=True,
+    equal_stages=True,
+    roles=AREAL_ROLES,
+    # What goes to the host comes back before the others on the GPUs are done.
+    offloads=frozenset({"none"}),
+)
+AREAL_FSDP = TrainingCapabilities(
+    name="fsdp",
+    stacks=("fsdp",),
+    dimensions=frozenset({"tensor", "context"}),
+    # Its plan of tensor parallelism leaves experts whole.
+    dense_dimensions=frozenset({"tensor"}),
+    shardings=frozenset({"full"}),
+    scoring_shardings=frozenset({"full"}),
+    unknown_features=frozenset({"indexer"}),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    tensor_divides=frozenset(
+        {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
+    ),
+    context_parallelism="ulysses",
+    context_divides=frozenset({"num_attention_heads"}),
+    context_repeats=frozenset({"num_key_value_heads"}),
+    recomputes=frozenset({"none", "full"}),
+    roles=AREAL_ROLES,
+    offloads=frozenset({"none"}),
+)
+AREAL = Target(
+    name="areal@1.0.4",
+    summary="AReaL 1.0.4: Megatron-core or FSDP2 per model, vLLM or SGLang on GPUs of their own",
+    training=(AREAL_MEGATRON, AREAL_FSDP),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm", "sglang"}),
+        precisions=frozenset({"bf16"}),
+        cache_precisions=frozenset({"bf16"}),
+        experts="split",
+        pipelines=False,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+    ),
+    roles=AREAL_ROLES | {"reward"},
+    algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"}),
+    optimizers=frozenset({"adam"}),
+    one_engine=True,
+    one_gpu_type=True,
+    ranges="equal",
+    shadows_apart=True,
+    # On the actor's GPUs its engines are of one GPU each, start while the actor is there, and read
+    # new weights from a disk, whose seconds no price knows.
+    rollouts_apart=True,
+    tensor_in_node=True,
+    whole_nodes=True,
+    within_positions=True,
+    pretraining=False,
+    one_epoch=True,
+    kl_terms=frozenset({"none", "reward"}),
+    turns=(
+        ("critic", "forward"),
+        ("reference", "forward"),
+        ("actor", "forward"),
+        ("actor", "train"),
+        ("critic", "train"),
+    ),
+    packed_only=True,
+    settings_of_role=True,
+    whole_prompts=True,
+    overlaps_only_stale=True,
+    cuda_only=True,
+    streams=False,
+    training_precisions=frozenset({"bf16"}),
+    takes_memory_settings=False,
+)

@@ -1,0 +1,137 @@
+"""AReaL's own loader, parser and checks on exports: hundreds accepted, broken ones refused."""
+
+import fnmatch
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automap.planner import Launch
+from automap.planner.plan.types import Plan
+from tests.exports.verl_code import MISSING, PYTHON
+from tests.helpers.areal_plans import (
+    AREAL,
+    SAMPLE,
+    differences,
+    environment,
+    launch,
+    plan_of,
+    varied,
+)
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.many_processes,
+]
+PROGRAM = Path(__file__).with_name("accept_areal.py")
+TYPES = {"int": "whole", "float": "number", "str": "text", "bool": "flag", "list": "list"}
+
+
+def asked(*options: str, text: str = "") -> str:
+    variables = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [str(PYTHON), str(PROGRAM), *options],
+        input=text,
+        capture_output=True,
+        text=True,
+        env=variables,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def case(name: str, launch: Launch, folder: Path, **more: Any) -> str:
+    told = {"id": name, "config": launch.files["areal.yaml"]}
+    return json.dumps(told | {"environment": environment(launch, str(folder))} | more) + "\n"
+
+
+def verdicts(cases: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What AReaL makes of configurations, by their names; one process for all of them."""
+    answers = [
+        json.loads(line)
+        for line in asked(text="".join(cases.values())).splitlines()
+        if line.startswith('{"id"')
+    ]
+    return {answer.pop("id"): answer for answer in answers}
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    found = {name: plan_of(laid) for name, laid in SAMPLE.items()}
+    return found | varied(found)
+
+
+def test_areal_would_run_what_hundreds_of_plans_say(plans: dict[str, Plan], tmp_path: Path) -> None:
+    assert len(plans) >= 200
+    answers = verdicts({name: case(name, launch(p), tmp_path) for name, p in plans.items()})
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
+    arguments = answers["grpo"]["arguments"]
+    assert (arguments["tensor_parallel_size"], arguments["max_model_len"]) == (2, 1536)
+    assert "--gpu-memory-utilization" in answers["grpo"]["command"]
+    arguments = answers["sglang"]["arguments"]
+    assert (arguments["tp_size"], arguments["context_length"]) == (2, 1536)
+
+
+BROKEN = {
+    "unknown": "+actor.mb_spec.max_tokens=3",
+    "type": "actor.ppo_n_minibatches=two",
+    "bare sizes": "actor.backend=d8",
+    "engine": "actor.backend=deepspeed:d8",
+    "pipeline of fsdp": "actor.backend=fsdp:d4p2",
+    "context of an engine": "rollout.backend=vllm:d4c2",
+    "several": "actor.backend='fsdp:d4+vllm:d4'",
+    "sizes of experts": "actor.backend='megatron:(attn:d4t2|ffn:d3e4)'",
+    "stages of experts": "actor.backend='megatron:(attn:d4p2|ffn:p4e2)'",
+    "virtual stages": "actor.megatron.virtual_pipeline_parallel_size=2",
+    "offload": "actor.offload=true",
+    "together, by NCCL": "rollout.scheduling_strategy={type: colocation, target: actor}",
+    "precision": "actor.dtype=int8",
+    "kept precision": "actor.optimizer_dtype=float16",
+    "level": "actor.reward_norm.mean_level=prompt",
+    "passes": "total_train_epochs=0",
+    "no name": "experiment_name='???'",
+    "attention": "+actor.attn_impl=fast",
+    "versions": "+actor._version=v2",
+}
+"""What is broken → an override that breaks it."""
+
+
+def test_areal_refuses_what_is_broken(tmp_path: Path) -> None:
+    whole = launch(plan_of(SAMPLE["grpo"]))
+    cases = {"whole": case("whole", whole, tmp_path)}
+    for name, override in BROKEN.items():
+        cases[name] = case(name, whole, tmp_path, overrides=[override])
+    found = verdicts(cases)
+    assert "error" not in found.pop("whole"), found
+    assert {name for name, each in found.items() if "error" not in each} == set()
+
+
+def test_every_key_is_described_with_its_type_and_default() -> None:
+    theirs = json.loads(asked("--keys").splitlines()[-1])
+    ours = {key: each for each in AREAL.settings for key in each.keys.values()}
+    assert set(ours) - set(theirs) == set()
+    others = [*AREAL.other_keys, *AREAL.unpriced, *AREAL.without_effect]
+    left = {
+        key
+        for key in theirs
+        if key not in ours and not any(fnmatch.fnmatchcase(key, each) for each in others)
+    }
+    assert left == set()
+    for key, each in ours.items():
+        told = theirs[key]
+        if each.type != "workers":
+            kind = each.type.replace("word", "text")
+            assert kind == TYPES[told["type"]], key
+        value = told["default"]
+        if value == "???" or each.type == "workers":
+            # It has to be given: AReaL ends without it, or its default takes no GPU.
+            assert each.default == "" or each.decision == "folder", key
+            continue
+        shown = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+        assert each.default == (shown or "empty"), key
