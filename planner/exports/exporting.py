@@ -11,6 +11,7 @@ from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_laun
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.slime.settings import launch_of as slime_launch
 from automap.planner.exports.subject import Subject, subject_of
+from automap.planner.exports.trl.settings import launch_of as trl_launch
 from automap.planner.exports.verl.settings import launch_of as verl_launch
 from automap.planner.frameworks.description import framework
 from automap.planner.job.resolution import resolve
@@ -21,6 +22,7 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
     "slime": slime_launch,
     "nemo-rl": nemo_rl_launch,
     "openrlhf": openrlhf_launch,
+    "trl": trl_launch,
 }
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 

@@ -12,8 +12,9 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
-TYPES = ("flag", "whole", "number", "numbers", "word", "text", "list")
-"""What values are; a flag is written without one where it is true, and else not at all."""
+TYPES = ("flag", "switch", "whole", "number", "numbers", "word", "text", "list")
+"""What values are; a flag is written without one where it is true, and else not at all, a switch
+with True or False."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
 

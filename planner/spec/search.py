@@ -28,7 +28,13 @@ StrategyName = Literal[
 
 
 TargetName = Literal[
-    "automap", "verl@0.9.1", "slime@0.3.1", "nemo-rl@0.7.0", "openrlhf@0.11.2", "any"
+    "automap",
+    "verl@0.9.1",
+    "slime@0.3.1",
+    "nemo-rl@0.7.0",
+    "openrlhf@0.11.2",
+    "trl@1.16.0",
+    "any",
 ]
 """What can run a plan; automap.planner.targets has their capabilities."""
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]

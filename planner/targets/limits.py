@@ -32,6 +32,8 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "shared_settings": lambda _: (
         "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
     ),
+    "one_micro_batch": lambda _: "one micro-batch for all that trains and scores",
+    "one_server": lambda _: "rollouts on GPUs of their own in one node",
     "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",
     "offloads_to_train": lambda _: "of several models that train all but one on the host",
     "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",

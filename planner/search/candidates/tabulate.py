@@ -115,7 +115,7 @@ class Candidates:
         has nothing in common.
         """
         if self.job.target.shared_settings and call.kind != "generate":
-            return enumeration.shared_settings(call, table)
+            return enumeration.shared_settings(self.job, call, table)
         if not pins.shares_engine(self.job, call):
             return None
         return np.column_stack([*table.engine.columns().values(), table.kv_cache_bytes])
