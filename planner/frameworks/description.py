@@ -116,6 +116,8 @@ class Framework:
     """Pattern of keys that change time or memory, and that no plan decides → what they are."""
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     """Key that no plan decides → its `type`, and its `default` where it is left out."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """What begins keys that no end of a command says → where they are said."""
     other_keys: tuple[str, ...] = ()
     """Patterns of keys that decide nothing that a plan has."""
     assumptions: tuple[str, ...] = ()
@@ -140,6 +142,10 @@ class Framework:
         if len(found) != 1:
             raise KeyError(f"{self.target}: {len(found)} settings of {decision} for {role}")
         return found[0]
+
+    def is_switch(self, key: str) -> bool:
+        """Whether the key is followed by True or False."""
+        return any(each.type == "switch" and key in each.keys.values() for each in self.settings)
 
     def knows(self, decision: str, *, role: str = JOB, engine: str | None = None) -> bool:
         """Whether it can be told a decision about a role at all."""

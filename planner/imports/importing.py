@@ -26,6 +26,8 @@ from automap.planner.imports.openrlhf.reading import read as read_openrlhf
 from automap.planner.imports.rewriting import lines_to, obsolete
 from automap.planner.imports.slime.reading import DIALECT as SLIME
 from automap.planner.imports.slime.reading import read as read_slime
+from automap.planner.imports.trl.commands import DIALECT as TRL
+from automap.planner.imports.trl.reading import read as read_trl
 from automap.planner.imports.verl.reading import DIALECT as VERL
 from automap.planner.imports.verl.reading import read as read_verl
 from automap.planner.imports.writing import rewritten
@@ -36,6 +38,7 @@ IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imp
     "slime": read_slime,
     "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
+    "trl": read_trl,
 }
 """Name of a framework → what reads its launches."""
 DIALECTS: Mapping[str, Dialect] = {
@@ -43,6 +46,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "slime": SLIME,
     "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
+    "trl": TRL,
 }
 """Name of a framework → how scripts start it."""
 

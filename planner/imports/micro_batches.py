@@ -20,7 +20,7 @@ def micro_batch_of(
     if kind == "train":
         sequences = workload.sequences_per_update
     of_rank = max(-(-sequences // layout.data_parallel_size), 1)
-    if settings.flag("dynamic_batches", scored):
+    if settings.knows("dynamic_batches", scored) and settings.flag("dynamic_batches", scored):
         tokens = _tokens(settings, scored, kind)
         return min(fitting(workload, tokens * _ranks(settings, layout)), of_rank)
     decision = "train_micro_batch" if kind == "train" else "forward_micro_batch"
@@ -81,6 +81,8 @@ def note_budgets(
     settings: Settings, workload: WorkloadSpec, layouts: dict[str, Parallelism]
 ) -> None:
     """Note budgets below the longest sequence, and a switch that differs between two passes."""
+    if not settings.knows("dynamic_batches", "actor"):
+        return
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
     for role, layout in layouts.items():
         if not settings.flag("dynamic_batches", role):

@@ -118,6 +118,7 @@ def _add_batches(subject: Subject, lines: Lines) -> None:
     size = micro_batches(subject, actor).train_sequences or 1
     because = f"actor.train: micro-batches of {size}"
     lines.add("train_micro_batch", size, because)
+    lines.add("forward_micro_batch", size, because)
     mini, updates = mini_batch_sequences(subject), workload.updates_per_epoch
     why = f"{prompts} prompts × {responses} responses in updates: {updates}"
     lines.add("accumulation", mini // (size * actor.num_gpus), f"{why}; on {actor.num_gpus} GPUs")
