@@ -19,7 +19,8 @@ from benchmarks.launch_corpus import FOLDER, corpus, file_of
 from tests.helpers.trl_plans import SAMPLE, plan_of
 
 TARGET = "trl@1.16.0"
-MEAN = LengthSpec.model_construct(None, **{**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0})
+_FIELDS: dict[str, Any] = {**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0}
+MEAN = LengthSpec.model_construct(None, **_FIELDS)
 LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
 
 

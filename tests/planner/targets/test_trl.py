@@ -1,13 +1,15 @@
 """Plans inside TRL: what search and check hold them to."""
 
+from contextlib import suppress
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
 
 from automap.planner import Plan, export
 from automap.planner.check.check import violations
-from automap.planner.errors import SpecError
+from automap.planner.errors import InfeasibleError, SpecError
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
@@ -101,6 +103,38 @@ def test_a_server_is_in_one_node_and_one_replica_of_a_mixture() -> None:
     spec = job(mixture.but(num_nodes=2))
     found = refusals(resolve(spec), placement_of(laid, spec), TRL)
     assert any("data_parallel_size is 1" in line for line in found), found
+
+
+def drawn(seed: int) -> JobSpec:
+    """A job that TRL has all of."""
+    draw = Random(seed)
+    responses = draw.choice((2, 4, 6, 8))
+    longest = draw.choice((700, 2048, 6000))
+    wanted = Wanted(
+        algorithm=draw.choice(("grpo", "rloo")),
+        model=draw.choice(("qwen2.5-0.5b", "qwen2.5-7b", "qwen3-30b-a3b")),
+        num_nodes=draw.choice((1, 2, 3)),
+        workload=(
+            ("prompts_per_iteration", draw.choice((48, 64, 120, 512))),
+            ("responses_per_prompt", responses),
+            ("response_length", {"mean": longest / 3, "max": longest}),
+            ("updates_per_epoch", draw.choice((1, 2, 4))),
+            ("epochs", draw.choice((1, 2))),
+            ("kl", "none") if draw.random() < 0.4 else ("turns", 1),
+        ),
+    )
+    return quick(wanted, seconds=3.0)
+
+
+def test_whatever_is_planned_there_is_exported() -> None:
+    found = 0
+    for seed in range(12):
+        with suppress(InfeasibleError):
+            plan = make_plan(drawn(seed))
+            assert set(export(plan, TRL.name).files) == {"accelerate.yaml", "trainer.yaml"}
+            found += 1
+    # The others fit on no such cluster.
+    assert found >= 6
 
 
 @pytest.mark.parametrize(
