@@ -44,19 +44,20 @@ def inside(spec: JobSpec, name: TargetName) -> JobSpec:
     """
     search = spec.search.model_copy(update={"target": name, "strategy": None})
     workload, target = spec.workload, TARGETS[name]
-    left = _left_open(spec, target)
+    left = left_open(spec, target)
     open_ones = {key: left[key] for key in left.keys() - workload.model_fields_set}
     workload = workload.model_copy(update=open_ones)
     return spec.model_copy(update={"search": search, "workload": workload})
 
 
-def _left_open(spec: JobSpec, target: Target) -> dict[str, object]:
-    """What a target has of the workload where a spec does not say it."""
+def left_open(spec: JobSpec, target: Target) -> dict[str, object]:
+    """What a target has of the workload where a spec does not say it, or says what it lacks."""
     found: dict[str, object] = {}
     if spec.workload.rollout_engine not in target.rollout.names:
         found["rollout_engine"] = min(target.rollout.names)
     if target.padded_only:
         found["packed_sequences"] = False
-    if place := dict(target.kl_places).get(spec.algorithm or ""):
+    place = dict(target.kl_places).get(spec.algorithm or "")
+    if place is not None and spec.workload.kl != "none":
         found["kl"] = place
     return found

@@ -14,10 +14,11 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
+from automap.planner.studies.conversion import inside_another
 from automap.planner.targets.tables import inside
 from automap.planner.targets.trl import TRL
 from tests.helpers.framework_plans import Wanted, spec_of
-from tests.helpers.trl_plans import SAMPLE, SMALL, Laid, job, placement_of, plan_of
+from tests.helpers.trl_plans import NO_DIVERGENCE, SAMPLE, SMALL, Laid, job, placement_of, plan_of
 
 
 def quick(wanted: Wanted, *, seconds: float = 10.0) -> JobSpec:
@@ -163,5 +164,10 @@ def test_what_a_spec_leaves_open_is_as_trl_has_it() -> None:
     for algorithm, place in (("grpo", "loss"), ("rloo", "reward")):
         workload = inside(spec_of(SMALL.but(algorithm=algorithm)), TRL.name).workload
         assert (workload.kl, workload.packed_sequences) == (place, False)
+    none = inside(spec_of(NO_DIVERGENCE), TRL.name).workload
+    assert none.kl == "none"
+    packed = spec_of(SMALL.but(workload=(("packed_sequences", True), ("kl", "reward"))))
+    converted = inside_another(packed, TRL.name).workload
+    assert (converted.kl, converted.packed_sequences) == ("loss", False)
     other = inside(spec_of(SMALL), "openrlhf@0.11.2").workload
     assert (other.kl, other.packed_sequences) == ("reward", True)
