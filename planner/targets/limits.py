@@ -32,6 +32,7 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "shared_settings": lambda _: (
         "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
     ),
+    "padded_only": lambda _: "sequences that are padded",
     "one_micro_batch": lambda _: "one micro-batch for all that trains and scores",
     "one_server": lambda _: "rollouts on GPUs of their own in one node",
     "offloads_to_generate": lambda _: "what trains on the host while its GPUs generate",

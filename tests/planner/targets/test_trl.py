@@ -15,6 +15,7 @@ from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.studies.conversion import inside_another
+from automap.planner.studies.target_cost import target_cost
 from automap.planner.targets.tables import inside
 from automap.planner.targets.trl import TRL
 from tests.helpers.framework_plans import Wanted, spec_of
@@ -158,6 +159,14 @@ def test_a_job_that_trl_cannot_run_is_refused_by_its_field(wanted: Wanted, field
     with pytest.raises(SpecError, match="cannot run this job") as error:
         resolve(job(wanted))
     assert f"cannot run this job: {field}:" in error.value.message
+
+
+def test_what_padding_costs_is_a_limit_by_itself() -> None:
+    found = target_cost(spec_of(SMALL.but(num_nodes=1)), TRL.name)
+    assert found.share is not None
+    padded = next(each for each in found.limits if each.limit == "sequences that are padded")
+    assert 0.1 < padded.share <= found.share
+    assert found.limits[0] == padded
 
 
 def test_what_a_spec_leaves_open_is_as_trl_has_it() -> None:
