@@ -62,6 +62,10 @@ GROUPS = (
             *COUNTS,
             "train_tokens",
             "forward_tokens",
+            # Where an optimizer step is so many micro-batches.
+            "accumulation",
+            "generation_batch",
+            "generation_steps",
         ),
         ROUNDING,
     ),
@@ -142,8 +146,28 @@ def settings_for(imported: Imported, plan: Plan) -> list[LaunchSetting]:
         role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
     )
     settings = settings_of(plan, imported.target, token_budgets=budgets)
+    settings = list(_in_steps(settings, imported, decided))
     by_name = {each.key: each.value for each in settings}
     return [each for each in settings if not _counts_nothing(each, decided, by_name)]
+
+
+def _in_steps(
+    settings: Sequence[LaunchSetting],
+    imported: Imported,
+    decided: Mapping[str, tuple[str, str]],
+) -> Iterator[LaunchSetting]:
+    """An iteration's sequences as so many micro-batches, where the launch has that number."""
+    given = {decided[each.key][0] for each in imported.settings if each.key in decided}
+    described, values = framework(imported.target), {each.key: each.value for each in settings}
+    for each in settings:
+        decision = decided[each.key][0]
+        if decision == "generation_steps" and decision in given:
+            named = ("generation_batch", "train_micro_batch", "gpus")
+            whole, size, gpus = (int(values[described.setting(name).key()]) for name in named)
+            steps = whole // (size * gpus)
+            yield each.model_copy(update={"value": str(steps)})
+        elif decision != "generation_batch" or "generation_steps" not in given:
+            yield each
 
 
 def learning_offers(imported: Imported) -> list[Offer]:
@@ -164,7 +188,8 @@ def _learning(imported: Imported, described: Framework) -> Iterator[Sequence[Lau
     workload, staleness = imported.spec.workload, imported.spec.search.staleness
     apart = any(copy.kind == "shadow" for copy in imported.placement.copies)
     roles = [role for role in ("actor", "critic") if role in imported.spec.models]
-    sequences = described.setting("mini_batch", role="actor").unit == "sequences"
+    counted = described.knows("mini_batch", role="actor")
+    sequences = counted and described.setting("mini_batch", role="actor").unit == "sequences"
     whole = workload.num_sequences if sequences else workload.prompts_per_iteration
     mini = [each for role in roles for each in _setting(described, "mini_batch", role, str(whole))]
     yield [*mini, *(_setting(described, "syncs", JOB, "1") if apart else [])]

@@ -123,6 +123,8 @@ def _add_batches(subject: Subject, lines: Lines) -> None:
     why = f"{prompts} prompts × {responses} responses in updates: {updates}"
     lines.add("accumulation", mini // (size * actor.num_gpus), f"{why}; on {actor.num_gpus} GPUs")
     lines.add("generation_batch", workload.num_sequences, why)
+    # A launch that is written into says either.
+    lines.add("generation_steps", None, why)
     lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
     lines.add("epochs", workload.epochs, f"workload.epochs: {workload.epochs}")
     longest = workload.response_length.max_tokens

@@ -4,6 +4,7 @@ from typing import Any
 
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.imports.answers import architecture_of, lengths_of
+from automap.planner.imports.given import Given
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -126,6 +127,8 @@ def _batches(settings: Settings, processes: int) -> tuple[int, int]:
         given = settings.given("generation_steps")
         settings.note("does not fit", f"{keys} are both set, and it does not start so", given)
     sequences = whole or (each * steps if steps is not None else mini)
+    if whole is None and steps is None:
+        _imply(settings, "generation_batch", str(mini))
     if sequences % each:
         told = f"{settings.where('generation_batch')} is {sequences}, no multiple of {each}: "
         told += f"{settings.key('train_micro_batch')} × {processes} processes"
@@ -140,6 +143,13 @@ def _batches(settings: Settings, processes: int) -> tuple[int, int]:
         settings.refuse(told, f"give {settings.key('accumulation')} that divides them")
         return mini, 1
     return sequences, sequences // mini
+
+
+def _imply(settings: Settings, decision: str, value: str) -> None:
+    """Set what TRL works out by itself, where the launch does not say it."""
+    key, overrides = settings.key(decision), settings.overrides
+    overrides.set(Given(key, value, overrides.file, 0), over=True)
+    overrides.implied.add(key)
 
 
 def _lengths(settings: Settings, answers: Answers) -> tuple[LengthSpec, LengthSpec]:

@@ -240,9 +240,34 @@ def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     assert plan.placement().copies == before.placement.copies
 
 
+def test_other_micro_batches_are_written_with_as_many_sequences_of_a_step() -> None:
+    for more in ("", "--steps_per_generation 16 "):
+        file = launch("cli.sh", ("--use_vllm --", f"{more}--use_vllm --"))
+        before = read(file)
+        calls = [
+            call.model_copy(update={"micro_batch_size": 2}) if call.micro_batch_size else call
+            for call in before.placement.calls
+        ]
+        smaller = before.placement.model_copy(update={"calls": calls})
+        written = export_into(estimate(before.spec, smaller), [file], TARGET)
+        again = read(LaunchFile(file.name, written.text))
+        assert again.placement.copies == smaller.copies
+        sizes = {c.micro_batch_size for c in again.placement.calls if c.micro_batch_size}
+        assert sizes == {2}
+        assert again.spec.workload == before.spec.workload
+        assert "--gradient_accumulation_steps 16" in written.text
+        assert ("--steps_per_generation 32" in written.text) == bool(more)
+        assert "generation_batch_size" not in written.text
+
+
 @pytest.mark.slow
 def test_advice_is_lines_of_the_launch() -> None:
-    advice = advise([launch("cli.sh")], TARGET, Answers("h100", **LENGTHS), time_limit_seconds=5.0)
+    answers = Answers("h100", **LENGTHS)
+    advice = advise([launch("cli.sh")], TARGET, answers, time_limit_seconds=5.0, learning=True)
     assert advice.iteration_seconds is not None
     assert advice.together_seconds is not None
     assert advice.together_seconds <= advice.iteration_seconds
+    changed = {line.name for change in advice.changes for line in change.lines}
+    # An optimizer step has as many sequences as before.
+    accumulated = "--gradient_accumulation_steps" in changed
+    assert accumulated == ("--per_device_train_batch_size" in changed)
