@@ -31,7 +31,10 @@ def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
 
 
 DIALECT = Dialect(
-    jobs_of, lambda text, walk, expander: None, "accelerate launch -m {}, or with trl grpo"
+    jobs_of,
+    lambda text, walk, expander: None,
+    "accelerate launch -m {}, or with trl grpo",
+    sections=("num_generations",),
 )
 """How scripts start TRL."""
 

@@ -45,6 +45,14 @@ def overrides_of(
         settings_in(programs[0], found)
         for each in configs.values():
             take_file(each.name, configs, found, line=1)
+    elif recipe := next((f for f in configs.values() if _is_recipe(f)), None):
+        found, algorithm = Overrides(recipe.name, 1), _named(recipe.name)
+        for each in configs.values():
+            if each is not recipe:
+                take_file(each.name, configs, found, line=1)
+        at = Given("--config", recipe.name, recipe.name, 1)
+        _take_config(at, configs, found, framework, own_accelerate=True)
+        found.remark("assumed", f"trl {algorithm} --config {recipe.name} starts it", at)
     else:
         names = ", ".join(each.name for each in files) or "no file"
         remedy = "name the script that starts accelerate launch or trl grpo, or the program"
@@ -80,7 +88,17 @@ def _of_script(
         found.set(Given(f"{PREFIX}num_processes", "1", command.source, command.line))
     _trainer(command, after, configs, found, framework, own_accelerate=launcher == "trl")
     named = algorithm_in(own[0]) if own else ""
-    return found, named or ("rloo" if "rloo" in program.lower() else "grpo")
+    return found, named or _named(program)
+
+
+def _named(program: str) -> str:
+    """The algorithm that a name tells."""
+    return "rloo" if "rloo" in program.lower() else "grpo"
+
+
+def _is_recipe(file: LaunchFile) -> bool:
+    """Whether a file has the trainer's arguments."""
+    return isinstance(file.document, dict) and DIALECT.sections[0] in file.document
 
 
 def _trainer(

@@ -225,6 +225,17 @@ def test_a_launch_of_another_framework_is_named() -> None:
     assert "nothing starts TRL" in refused(document)[0]
 
 
+def test_a_recipe_is_a_launch_by_itself() -> None:
+    recipe = launch("recipe-small.yaml")
+    alone, started = read(recipe), read(launch("cli-config.sh"), recipe)
+    assert (alone.spec, alone.placement) == (started.spec, started.placement)
+    assert any("trl grpo --config recipe-small.yaml" in each.text for each in alone.remarks)
+    whole = read(launch("recipe-math.yaml"), launch("zero3-config.yaml"))
+    assert whole.placement.copies[0].layout.sharding == "full"
+    [told] = refused(recipe, target="nemo-rl@0.7.0")
+    assert "has the section num_generations, which is trl, not nemo-rl" in told
+
+
 def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     file = launch("cli.sh", ("Qwen2.5-7B", "Qwen2.5-0.5B"), ("batch_size 4", "batch_size 1"))
     before = read(file)
