@@ -86,7 +86,7 @@ def test_the_files_have_every_setting_that_is_not_asked_for(launches: dict[str, 
             for key, each in (value.items() if isinstance(value, dict) else [("", value)])
         }
         for each in launch.settings:
-            if each.placeholder or each.key.startswith("vllm-serve."):
+            if each.placeholder or each.key.startswith("vllm-serve.") or each.value == "None":
                 continue
             own = each.key.startswith("--")
             found = trainer[each.key[2:]] if own else flat[each.key.removeprefix("accelerate.")]
