@@ -71,7 +71,7 @@ def file_of(name: str, *, folder: Path = FOLDER) -> LaunchFile:
     """A file of a folder."""
     path = folder / name
     text = path.read_text(encoding="utf-8")
-    if path.suffix == ".sh":
+    if path.suffix in (".sh", ".py"):
         return LaunchFile(path.name, text)
     return LaunchFile(path.name, document=yaml.safe_load(text), lines=key_lines(text))
 

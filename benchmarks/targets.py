@@ -25,6 +25,7 @@ TARGETS: tuple[TargetName, ...] = (
     "slime@0.3.1",
     "nemo-rl@0.7.0",
     "openrlhf@0.11.2",
+    "trl@1.16.0",
     "skyrl@0.3.0",
     "areal@1.0.4",
 )

@@ -28,6 +28,9 @@ _CHECKED = {
     "PPO are not described.",
     "openrlhf": "Exports pass this version's own parser and placement checks on CPU, and every "
     "argument here is held to them by name, type and default (`make test-exports`).",
+    "trl": "Exports pass the parsers and checks of this version's scripts on CPU, accelerate's for "
+    "a launch, and vLLM's parser; every argument of the scripts here is held to theirs by name, "
+    "type and default (`make test-exports`).",
     "skyrl": "Exports pass this version's own configuration, checks and placement on CPU, up to "
     "where workers start, and every key here is held to its dataclasses by name, type and default "
     "(`make test-exports`).",

@@ -13,6 +13,7 @@ from automap.planner.exports.refusals import refusals
 from automap.planner.exports.skyrl.settings import launch_of as skyrl_launch
 from automap.planner.exports.slime.settings import launch_of as slime_launch
 from automap.planner.exports.subject import Subject, subject_of
+from automap.planner.exports.trl.settings import launch_of as trl_launch
 from automap.planner.exports.verl.settings import launch_of as verl_launch
 from automap.planner.frameworks.description import framework
 from automap.planner.job.resolution import resolve
@@ -23,6 +24,7 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
     "slime": slime_launch,
     "nemo-rl": nemo_rl_launch,
     "openrlhf": openrlhf_launch,
+    "trl": trl_launch,
     "skyrl": skyrl_launch,
     "areal": areal_launch,
 }

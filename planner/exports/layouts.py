@@ -142,7 +142,8 @@ def _generations(subject: Subject) -> Iterator[Broken]:
     each = layout.tensor_parallel_size * replicas
     experts = layout.expert_parallel_size
     whole = replicas == 1 or each % subject.pool(subject.rollout).gpus_per_node == 0
-    if experts not in (1, each) or not whole:
+    sayable = subject.framework.knows("engine_expert_parallel_size", role="rollout")
+    if experts not in ((1, each) if sayable else (1,)) or not whole:
         yield Broken("engine_experts", first.id, layout.in_short())
     if experts > 1:
         yield Broken("engine_expert_groups", first.id, layout.in_short())

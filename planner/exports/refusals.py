@@ -14,8 +14,10 @@ from automap.planner.exports.subject import Subject, overlap
 from automap.planner.exports.turns import turn_refusals
 from automap.planner.plan.types import CallPlan
 from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
+from automap.planner.targets.trl import TRL
 from automap.planner.units import GIB
 
+KL_PLACES = dict(TRL.kl_places)
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -30,6 +32,7 @@ def _broken(subject: Subject) -> list[Broken]:
     return [
         *_job_refusals(subject),
         *_kind_refusals(subject),
+        *_loop_refusals(subject),
         *_precision_refusals(subject),
         *range_refusals(subject),
         *layout_refusals(subject),
@@ -107,6 +110,20 @@ def _model_refusals(subject: Subject) -> Iterator[Broken]:
             yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
 
 
+def _loop_refusals(subject: Subject) -> Iterator[Broken]:
+    """What trainers whose loop is fixed lack."""
+    spec = subject.job.spec
+    if subject.apart and spec.search.staleness:
+        yield Broken("staleness_apart", "actor", f"staleness is {spec.search.staleness}")
+    if spec.workload.packed_sequences:
+        yield Broken("packed", "job", "packed_sequences is true")
+    place = KL_PLACES.get(spec.algorithm or "")
+    if spec.workload.kl not in ("none", place):
+        yield Broken("kl_place", "job", f"kl is {spec.workload.kl}, the algorithm {spec.algorithm}")
+    if spec.workload.turns > 1:
+        yield Broken("turns", "job", f"turns is {spec.workload.turns}")
+
+
 def _precision_refusals(subject: Subject) -> Iterator[Broken]:
     workload, framework = subject.job.spec.workload, subject.framework
     if workload.precision not in framework.precisions:
@@ -155,6 +172,9 @@ def _batch_refusals(subject: Subject) -> Iterator[Broken]:
         if None not in (train, forward) and train != forward:
             found = f"micro-batches of {train} and {forward} sequences"
             yield Broken("role_micro_batch", copy.role, found)
+        if batches.dynamic:
+            several = f"{batches.train_sequences} and {batches.forward_sequences}"
+            yield Broken("micro_batches", copy.role, f"micro-batches of {several} sequences")
         differ = batches.train_tokens != batches.forward_tokens
         # A budget that a launch has is one for both, whatever a rank's sequences make of it.
         stated = copy.role in subject.token_budgets
@@ -167,7 +187,11 @@ def _batch_refusals(subject: Subject) -> Iterator[Broken]:
 
 
 def _shared_refusals(subject: Subject) -> Iterator[Broken]:
-    """Calls of a kind that differ in what one argument may say for all of them."""
+    """Calls that differ in what one argument may say for all of them, or for all of a kind."""
+    sizes = {c.id: c.micro_batch_size for c in subject.plan.calls if c.micro_batch_size}
+    if len(set(sizes.values())) > 1:
+        found = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        yield Broken("one_batch_size", "job", f"micro-batches of {found}")
     for kind in ("train", "forward"):
         calls = [c for c in subject.plan.calls if c.kind == kind and c.copy_id is not None]
         for call in calls[1:]:

@@ -39,6 +39,7 @@ def zero_refusals(subject: Subject) -> Iterator[Broken]:
     yield from _sharding(subject)
     yield from _offload(subject)
     yield from _forms(subject)
+    yield from _server(subject)
     yield from _sequences(subject)
 
 
@@ -48,6 +49,8 @@ def _sizes(subject: Subject) -> Iterator[Broken]:
         layout = copy.layout
         if any(getattr(layout, size) > 1 for size in SIZES):
             yield Broken("zero_sizes", copy.role, layout.in_short())
+        if layout.tensor_parallel_size * layout.context_parallel_size > 1:
+            yield Broken("data_only", copy.role, layout.in_short())
         for size in ("tensor_parallel_size", "context_parallel_size"):
             own, its = getattr(layout, size), getattr(actor, size)
             if own != its:
@@ -73,6 +76,8 @@ def _offload(subject: Subject) -> Iterator[Broken]:
             yield Broken("scoring_offload", copy.role, f"offload {copy.offload}")
         if copy in training and copy.offload == "weights":
             yield Broken("one_offload", copy.role, "offload weights")
+        if copy in training and copy.offload == "optimizer":
+            yield Broken("offload_optimizer", copy.role, "offload optimizer")
     together = all(same_range(copy, training[0]) for copy in training)
     for copy in training if len(training) > 1 else ():
         if copy.offload == ("none" if together else "optimizer"):
@@ -134,6 +139,15 @@ def _sequences(subject: Subject) -> Iterator[Broken]:
         each = math.ceil(subject.job.spec.workload.num_sequences / engines)
         if each > most:
             yield Broken("engine_sequences", call.id, f"{each} sequences on an engine")
+
+
+def _server(subject: Subject) -> Iterator[Broken]:
+    for copy in subject.shadows:
+        nodes, data = len(subject.nodes([copy])), copy.layout.data_parallel_size
+        if nodes > 1:
+            yield Broken("one_server", copy.id, f"it is on {nodes} nodes")
+        if data > 1 and subject.job.models[copy.role].architecture.num_experts:
+            yield Broken("one_server", copy.id, f"{data} replicas of a mixture of experts")
 
 
 def _several(copy: CopyPlan) -> bool:

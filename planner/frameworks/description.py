@@ -12,8 +12,9 @@ from automap.planner.errors import SpecError
 
 ENGINES = ("megatron", "fsdp")
 """Kinds of training engines, by the names that a copy's `engine` has."""
-TYPES = ("flag", "whole", "number", "numbers", "word", "text", "list")
-"""What values are; a flag is written without one where it is true, and else not at all."""
+TYPES = ("flag", "switch", "whole", "number", "numbers", "word", "text", "list")
+"""What values are; a flag is written without one where it is true, and else not at all, a switch
+with True or False."""
 JOB = "job"
 """In place of a role where a setting is of the whole job."""
 
@@ -119,6 +120,8 @@ class Framework:
     """Pattern of keys that change time or memory, and that no plan decides → what they are."""
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     """Key that no plan decides → its `type`, and its `default` where it is left out."""
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """What begins keys that no end of a command says → where they are said."""
     other_keys: tuple[str, ...] = ()
     """Patterns of keys that decide nothing that a plan has."""
     assumptions: tuple[str, ...] = ()
@@ -143,6 +146,10 @@ class Framework:
         if len(found) != 1:
             raise KeyError(f"{self.target}: {len(found)} settings of {decision} for {role}")
         return found[0]
+
+    def is_switch(self, key: str) -> bool:
+        """Whether the key is followed by True or False."""
+        return any(each.type == "switch" and key in each.keys.values() for each in self.settings)
 
     def knows(self, decision: str, *, role: str = JOB, engine: str | None = None) -> bool:
         """Whether it can be told a decision about a role at all."""

@@ -30,6 +30,8 @@ from automap.planner.imports.skyrl.reading import DIALECT as SKYRL
 from automap.planner.imports.skyrl.reading import read as read_skyrl
 from automap.planner.imports.slime.reading import DIALECT as SLIME
 from automap.planner.imports.slime.reading import read as read_slime
+from automap.planner.imports.trl.commands import DIALECT as TRL
+from automap.planner.imports.trl.reading import read as read_trl
 from automap.planner.imports.verl.reading import DIALECT as VERL
 from automap.planner.imports.verl.reading import read as read_verl
 from automap.planner.imports.writing import rewritten
@@ -40,6 +42,7 @@ IMPORTERS: Mapping[str, Callable[[Sequence[LaunchFile], Answers, Framework], Imp
     "slime": read_slime,
     "nemo-rl": read_nemo_rl,
     "openrlhf": read_openrlhf,
+    "trl": read_trl,
     "skyrl": read_skyrl,
     "areal": read_areal,
 }
@@ -49,6 +52,7 @@ DIALECTS: Mapping[str, Dialect] = {
     "slime": SLIME,
     "nemo-rl": NEMO_RL,
     "openrlhf": OPENRLHF,
+    "trl": TRL,
     "skyrl": SKYRL,
     "areal": AREAL,
 }

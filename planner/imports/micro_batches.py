@@ -88,6 +88,8 @@ def note_budgets(
     settings: Settings, workload: WorkloadSpec, layouts: dict[str, Parallelism]
 ) -> None:
     """Note budgets below the longest sequence, and a switch that differs between two passes."""
+    if not settings.knows("dynamic_batches", "actor"):
+        return
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
     for role, layout in layouts.items():
         if not is_dynamic(settings, role):

@@ -59,7 +59,13 @@ def rewritten(
         return [Reason(summary=told, remedy=remedy)] if changes or obsolete else _same(file)
     draft = _Draft(joined_lines(file.text))
     for change in changes:
-        if is_argument(change.key) and change.after in ABSENT:
+        places = framework.elsewhere.items()
+        where = next((at for begins, at in places if change.key.startswith(begins)), "")
+        if where:
+            remedy = f"change by hand, in {where}: {change.name} is to be {change.after}"
+            told = f"{change.name} is no word of the trainer's command"
+            draft.reasons.append(Reason(summary=told, remedy=remedy))
+        elif is_argument(change.key) and _is_absent(change, framework):
             _remove(draft, imported, change.name)
         else:
             _change(draft, imported, change, framework)
@@ -80,6 +86,13 @@ def rewritten(
         added=list(draft.more),
         removed=draft.removed,
         notes=draft.notes,
+    )
+
+
+def _is_absent(change: LineChange, framework: Framework) -> bool:
+    """Whether an argument is to be left out; a switch that is off is said."""
+    return change.after in ABSENT and not (
+        change.after == "False" and framework.is_switch(change.key)
     )
 
 

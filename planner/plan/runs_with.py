@@ -89,7 +89,10 @@ def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[st
     trains = copy.kind == "home" and job.models[copy.role].trainable
     rules = list(job.range_rules(_pool_of(job, copy), row, trains=trains, target=target))
     if copy.kind == "shadow":
-        rules += target.engine_rules(GenerationLayouts.of(row), pool=_pool_of(job, copy))
+        engines, pool = GenerationLayouts.of(row), _pool_of(job, copy)
+        rules += target.engine_rules(engines, pool=pool)
+        architecture = job.models[copy.role].architecture
+        rules += target.server_rules(architecture, engines, pool=pool)
     yield from _broken(f"copy {copy.id} ({_in_words(copy.layout)})", target.name, rules)
 
 
@@ -133,8 +136,9 @@ def _shared_refusals(placement: Placement, target: Target) -> Iterator[str]:
     for call in placement.calls if target.shared_settings else ():
         if call.kind == "generate" or not call.micro_batch_size:
             continue
-        one = first.setdefault(call.kind, call)
-        for field in ("micro_batch_size", "recompute"):
+        one = first.setdefault("train" if target.one_micro_batch else call.kind, call)
+        alike = one.kind == call.kind
+        for field in ("micro_batch_size", "recompute") if alike else ("micro_batch_size",):
             if getattr(one, field) != getattr(call, field):
                 values = f"{getattr(one, field)} and {getattr(call, field)}"
                 yield f"calls {one.id} and {call.id}: {target.name} has one {field}, not {values}"

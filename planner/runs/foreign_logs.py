@@ -12,7 +12,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import CallPlan, Plan
 from automap.planner.runs.calibration import Observed
 
-FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "skyrl", "areal"]
+FormatName = Literal["verl", "openrlhf", "nemo-rl", "slime", "trl", "skyrl", "areal"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
 """Metrics by number of the step, in the order of the log."""
@@ -49,15 +49,21 @@ class Format:
     """Metrics, any of which is the mean length of a response in tokens."""
     prompt_tokens: tuple[str, ...] = ()
     """Likewise, of a prompt."""
-    prefix: str = ""
+    prefixes: tuple[str, ...] = ()
     """What its loggers may write before each of these names."""
+    per_update: bool = False
+    """The iteration's metric is that of an optimizer step, in lines of other steps than calls."""
 
     def named(self, steps: Steps) -> Steps:
         """The steps with these names, without what a logger has written before them."""
         return {
-            number: {name.removeprefix(self.prefix): value for name, value in step.items()}
+            number: {self._plain(name): value for name, value in step.items()}
             for number, step in steps.items()
         }
+
+    def _plain(self, name: str) -> str:
+        begins = next((each for each in self.prefixes if name.startswith(each)), "")
+        return name.removeprefix(begins)
 
     def times(self, step: Metrics) -> bool:
         """Whether a step has the time of any call; one that only validates has none."""
@@ -89,7 +95,7 @@ FORMATS: dict[FormatName, Format] = {
         ),
         transition="timing/broadcast",
         response_tokens=("rollout/response_length_mean",),
-        prefix="train/",
+        prefixes=("train/",),
     ),
     "nemo-rl": Format(
         "timing/train/total_step_time",
@@ -110,6 +116,19 @@ FORMATS: dict[FormatName, Format] = {
             Span("perf/actor_train_time", "train", "actor"),
         ),
         response_tokens=("rollout/response_lengths", "rollout/response_len/mean"),
+    ),
+    "trl": Format(
+        "step_time",
+        # It times no pass over a whole batch beside generation.
+        (Span("vLLM.generate", "generate", "actor"),),
+        transition="sync_weights",
+        response_tokens=("completions/mean_length",),
+        prefixes=(
+            "train/",
+            "profiling/Time taken: GRPOTrainer.",
+            "profiling/Time taken: RLOOTrainer.",
+        ),
+        per_update=True,
     ),
     "skyrl": Format(
         "timing/step",
@@ -204,15 +223,26 @@ def foreign_run(steps: Steps, name: FormatName, plan: Plan, *, source: str) -> F
     observed, missing = _observed(log, known, plan)
     if not observed:
         raise _useless(steps, log, name, source)
-    whole = log.values(known.iteration)
-    lengths = _lengths(log, known)
+    every = _Log(dict(list(steps.items())[1:]), log.warnings) if known.per_update else log
+    lengths = _lengths(every, known)
     if sum(map(known.times, steps.values())) == 1:
         log.warnings.append(
             "it times one step alone, which warms up (compilation, cold caches): what is learnt "
             "of it is likely too slow; give a log of more steps"
         )
-    iteration = median(whole) if whole else None
+    iteration = _iteration(every.values(known.iteration), known, plan)
     return ForeignRun(observed, lengths, missing, iteration, log.warnings)
+
+
+def _iteration(seconds: Sequence[float], known: Format, plan: Plan) -> float | None:
+    """Median seconds of an iteration; of optimizer steps the mean, times those of an iteration.
+
+    Of the steps of an iteration one generates.
+    """
+    if not seconds or not known.per_update:
+        return median(seconds) if seconds else None
+    workload = plan.spec.workload
+    return sum(seconds) / len(seconds) * workload.updates_per_epoch * workload.epochs
 
 
 def _observed(log: "_Log", known: Format, plan: Plan) -> tuple[list[Observed], list[str]]:

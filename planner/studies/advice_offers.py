@@ -65,6 +65,10 @@ GROUPS = (
             *COUNTS,
             "train_tokens",
             "forward_tokens",
+            # Where an optimizer step is so many micro-batches.
+            "accumulation",
+            "generation_batch",
+            "generation_steps",
         ),
         ROUNDING,
     ),
@@ -145,8 +149,28 @@ def settings_for(imported: Imported, plan: Plan) -> list[LaunchSetting]:
         role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
     )
     settings = settings_of(plan, imported.target, token_budgets=budgets)
+    settings = list(_in_steps(settings, imported, decided))
     by_name = {each.key: each.value for each in settings}
     return [each for each in settings if not _counts_nothing(each, decided, by_name)]
+
+
+def _in_steps(
+    settings: Sequence[LaunchSetting],
+    imported: Imported,
+    decided: Mapping[str, tuple[str, str]],
+) -> Iterator[LaunchSetting]:
+    """An iteration's sequences as so many micro-batches, where the launch has that number."""
+    given = {decided[each.key][0] for each in imported.settings if each.key in decided}
+    described, values = framework(imported.target), {each.key: each.value for each in settings}
+    for each in settings:
+        decision = decided[each.key][0]
+        if decision == "generation_steps" and decision in given:
+            named = ("generation_batch", "train_micro_batch", "gpus")
+            whole, size, gpus = (int(values[described.setting(name).key()]) for name in named)
+            steps = whole // (size * gpus)
+            yield each.model_copy(update={"value": str(steps)})
+        elif decision != "generation_batch" or "generation_steps" not in given:
+            yield each
 
 
 def learning_offers(imported: Imported) -> list[Offer]:
@@ -182,7 +206,8 @@ def _one_update(imported: Imported, described: Framework) -> tuple[str, int]:
     workload = imported.spec.workload
     if described.knows("updates", role="actor"):
         return "updates", 1
-    sequences = described.setting("mini_batch", role="actor").unit == "sequences"
+    counted = described.knows("mini_batch", role="actor")
+    sequences = counted and described.setting("mini_batch", role="actor").unit == "sequences"
     return "mini_batch", workload.num_sequences if sequences else workload.prompts_per_iteration
 
 

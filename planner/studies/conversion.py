@@ -11,7 +11,7 @@ from automap.planner.plan.types import ResultModel
 from automap.planner.spec import JobSpec
 from automap.planner.studies.advice_offers import decisions_of
 from automap.planner.studies.export_into import OF_THE_RUN
-from automap.planner.targets.tables import TARGETS, inside
+from automap.planner.targets.tables import TARGETS, inside, left_open
 
 NO_PLAN_HAS = OF_THE_RUN | {
     "model",
@@ -69,10 +69,13 @@ def _value(setting: LaunchSetting) -> Any:
 
 
 def inside_another(spec: JobSpec, target: str) -> JobSpec:
-    """The job of a launch as it is planned for another framework, with an engine that it has."""
+    """The job of a launch as it is planned for another framework.
+
+    What generates, whether sequences are packed and where the divergence is are as that has them.
+    """
     [table] = [each for each in TARGETS.values() if each.name == target]
     workload = spec.workload
     given = {name: getattr(workload, name) for name in workload.model_fields_set}
-    if workload.rollout_engine not in table.rollout.names:
-        given.pop("rollout_engine", None)
+    for name in left_open(spec, table):
+        given.pop(name, None)
     return inside(spec.model_copy(update={"workload": type(workload)(**given)}), table.name)

@@ -78,13 +78,18 @@ def target_cost(
     tell(f"{target} without limits")
     free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
     own, costs = plan.search.objective_value, list[LimitCost]()
-    free_value = _value(with_table(job, free))
+    # As the spec has it, also where the target can only pad.
+    as_said = {"packed_sequences": spec.workload.packed_sequences}
+    workload = job.spec.workload.model_copy(update=as_said)
+    own_job = replace(job, spec=job.spec.model_copy(update={"workload": workload}))
+    free_value = _value(with_table(own_job, free))
     if free_value is not None:
         free_value = min(own, free_value)  # a search that was cut
     for words, lifted in limits(TARGETS[target]) if by_limit else ():
         tell(f"{target} without: {words}")
         try:
-            found = best_plan(with_table(job, lifted)).search
+            pads = lifted.padded_only or not TARGETS[target].padded_only
+            found = best_plan(with_table(job if pads else own_job, lifted)).search
         except NoSolutionInTimeError:
             continue  # the larger space takes longer
         costs.append(

@@ -33,6 +33,9 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
     "shared_settings": lambda _: (
         "one micro-batch and recomputation for all that trains, one micro-batch for all that scores"
     ),
+    "padded_only": lambda _: "sequences that are padded",
+    "one_micro_batch": lambda _: "one micro-batch for all that trains and scores",
+    "one_server": lambda _: "rollouts on GPUs of their own in one node",
     "settings_of_role": lambda _: "one micro-batch for all calls of a model",
     "whole_prompts": lambda _: "data ranks that divide the prompts",
     "turns": lambda target: (

@@ -11,6 +11,7 @@ from automap.planner.targets.openrlhf import OPENRLHF
 from automap.planner.targets.skyrl import SKYRL
 from automap.planner.targets.slime import SLIME
 from automap.planner.targets.target import Target
+from automap.planner.targets.trl import TRL
 from automap.planner.targets.verl import VERL
 
 ANY = Target(
@@ -34,17 +35,33 @@ ANY = Target(
     simplicity_tolerance=0.0,
 )
 TARGETS: dict[TargetName, Target] = {
-    target.name: target for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, SKYRL, AREAL, ANY)
+    target.name: target
+    for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, TRL, SKYRL, AREAL, ANY)
 }
 
 
 def inside(spec: JobSpec, name: TargetName) -> JobSpec:
     """The job as it is planned for a target, and no strategy.
 
-    Where the spec leaves open what generates, it is an engine that the target has.
+    Where the spec leaves open what generates, whether sequences are packed, or where the divergence
+    is, it is as the target has it.
     """
     search = spec.search.model_copy(update={"target": name, "strategy": None})
-    workload, known = spec.workload, TARGETS[name].rollout.names
-    if "rollout_engine" not in workload.model_fields_set and workload.rollout_engine not in known:
-        workload = workload.model_copy(update={"rollout_engine": min(known)})
+    workload, target = spec.workload, TARGETS[name]
+    left = left_open(spec, target)
+    open_ones = {key: left[key] for key in left.keys() - workload.model_fields_set}
+    workload = workload.model_copy(update=open_ones)
     return spec.model_copy(update={"search": search, "workload": workload})
+
+
+def left_open(spec: JobSpec, target: Target) -> dict[str, object]:
+    """What a target has of the workload where a spec does not say it, or says what it lacks."""
+    found: dict[str, object] = {}
+    if spec.workload.rollout_engine not in target.rollout.names:
+        found["rollout_engine"] = min(target.rollout.names)
+    if target.padded_only:
+        found["packed_sequences"] = False
+    place = dict(target.kl_places).get(spec.algorithm or "")
+    if place is not None and spec.workload.kl != "none":
+        found["kl"] = place
+    return found

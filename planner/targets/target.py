@@ -99,9 +99,20 @@ class Target:
     calls wait for what they read alone."""
     packed_only: bool = False
     """Sequences are packed, never padded."""
+    padded_only: bool = False
+    """Sequences are padded, never packed."""
+    kl_places: tuple[tuple[str, str], ...] = ()
+    """(algorithm, the `workload.kl` that it has beside none); of others, any."""
+    one_turn: bool = False
+    """Responses have one turn."""
     shared_settings: bool = False
     """All calls that train have one micro-batch and recomputation, all that score one
     micro-batch."""
+    one_micro_batch: bool = False
+    """Calls that train and calls that score have one micro-batch; only with `shared_settings`."""
+    one_server: bool = False
+    """Rollouts on GPUs of their own are by one server in one node, in which a mixture of experts
+    is one replica."""
     settings_of_role: bool = False
     """All calls of a model have one micro-batch."""
     whole_prompts: bool = False
@@ -139,6 +150,7 @@ class Target:
         refused = (
             self._refuses_flow(spec)
             or self._refuses_algorithm(spec)
+            or self._refuses_kind(spec)
             or self._refuses_memory_settings(workload)
             or self._refuses_update(workload)
         )
@@ -181,6 +193,15 @@ class Target:
         for field in () if self.takes_memory_settings else MEMORY_SETTINGS:
             if (value := getattr(workload, field)) not in (None, False, "fp32"):
                 return f"workload.{field}", f"it is {value}; leave it out"
+        return None
+
+    def _refuses_kind(self, spec: JobSpec) -> tuple[str, str] | None:
+        workload = spec.workload
+        place = dict(self.kl_places).get(spec.algorithm or "")
+        if place is not None and workload.kl not in ("none", place):
+            return "workload.kl", f"it is {workload.kl}, and {spec.algorithm} has it in the {place}"
+        if self.one_turn and workload.turns > 1:
+            return "workload.turns", f"it is {workload.turns}, and responses have one turn"
         return None
 
     def _refuses_update(self, workload: WorkloadSpec) -> tuple[str, str] | None:
@@ -237,6 +258,8 @@ class Target:
             return "workload.kl", f"it is {workload.kl}; {known} is known"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
+        if self.padded_only and workload.packed_sequences:
+            return "workload.packed_sequences", "it is true, and sequences are padded"
         if self.one_stale_update and search.staleness and updates > 1:
             why = f"it is {updates}, and with staleness a batch is one update"
             return "workload.updates_per_epoch", why
@@ -286,6 +309,18 @@ class Target:
         if self.packed_context and not workload.packed_sequences:
             words = "context_parallel_size is 1 without packed_sequences"
             yield words, layouts.context_parallel_size == 1
+
+    def server_rules(
+        self, architecture: ModelArchitecture, layouts: GenerationLayouts, *, pool: Pool
+    ) -> Iterator[Rule]:
+        """Rules on a rollout that has GPUs of its own."""
+        if not self.one_server:
+            return
+        each, data = pool.gpus_per_node, layouts.data_parallel_size
+        gpus = layouts.tensor_parallel_size * layouts.pipeline_parallel_size * data
+        yield f"rollouts apart are in one node of {each} GPUs", gpus <= each
+        if architecture.num_experts:
+            yield "data_parallel_size is 1 where experts are served apart", data == 1
 
     def engine_rules(self, layouts: GenerationLayouts, *, pool: Pool) -> Iterator[Rule]:
         """Rules on how an engine that generates lies in the nodes of a pool."""

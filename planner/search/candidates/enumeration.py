@@ -134,16 +134,17 @@ def _state_columns(layouts: Layouts, *, trains: bool) -> IntArray:
     return columns
 
 
-def shared_settings(call: Call, table: CallTable) -> IntArray:
+def shared_settings(job: Job, call: Call, table: CallTable) -> IntArray:
     """[row, column] what a call has in common with those of its kind, and FREE for the others.
 
-    The columns are micro-batch and recomputation of what trains, and micro-batch of what scores.
+    The columns are micro-batch and recomputation of what trains, and micro-batch of what scores,
+    which is the first one where the target has one micro-batch for both.
     """
     columns = np.full((len(table), 3), FREE, dtype=np.int64)
     if call.kind == "train":
         columns[:, 0], columns[:, 1] = table.micro_batch_size, table.recompute
     else:
-        columns[:, 2] = table.micro_batch_size
+        columns[:, 0 if job.target.one_micro_batch else 2] = table.micro_batch_size
     return columns
 
 
@@ -176,6 +177,7 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     rules = [
         *job.range_rules(pool, layouts, trains=False),
         *job.target.engine_rules(engines, pool=pool),
+        *job.target.server_rules(model.architecture, engines, pool=pool),
     ]
     allowed = job.target.rollout.allows(model.architecture, engines)
     return layouts.take(np.flatnonzero(allowed & all_hold(rules, len(layouts))))

@@ -115,7 +115,7 @@ class Candidates:
         has nothing in common.
         """
         if self.job.target.shared_settings and call.kind != "generate":
-            return enumeration.shared_settings(call, table)
+            return enumeration.shared_settings(self.job, call, table)
         if self.job.target.settings_of_role and call.kind != "generate":
             return enumeration.settings_of_role(self.job, call, table)
         if not pins.shares_engine(self.job, call):

@@ -51,7 +51,7 @@ def refuse_script(content: bytes, name: str) -> None:
     Raises:
         BadInputError: says which commands take it.
     """
-    starts = (b"-m verl.", b"python3 train", b"examples/run_grpo")
+    starts = (b"-m verl.", b"python3 train", b"examples/run_grpo", b"accelerate launch")
     if content.lstrip().startswith(b"#!") or any(each in content for each in starts):
         raise BadInputError(f"{name}: this is {SCRIPT}", [TAKEN_BY[SCRIPT].format(name)])
 

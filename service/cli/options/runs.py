@@ -222,7 +222,7 @@ class CalibrateArguments:
     format: str = option(
         "Which framework's runs: for others than automap, logs of metrics as JSON lines "
         "or TensorBoard's event files, with --plan.",
-        metavar="automap|verl|openrlhf|nemo-rl|slime|skyrl|areal",
+        metavar="automap|verl|openrlhf|nemo-rl|slime|trl|skyrl|areal",
         default="automap",
     )
     server: str | None = option("A service whose jobs RUN names by id.", metavar="URL")

@@ -147,6 +147,10 @@ def show_changes(plan: Plan, other: Plan, target: str) -> None:
         ),
         soft_wrap=True,
     )
+    for name in type(plan.spec.workload).model_fields:
+        before, after = (getattr(each.spec.workload, name) for each in (plan, other))
+        if before != after:
+            out.print(Text(f"  workload.{name}: {before} -> {after}"), soft_wrap=True)
     for each in differences(plan, other):
         costs = [f"{each.more_bytes / GIB:+.1f} GiB per GPU"]
         if each.more_seconds is not None:
@@ -163,8 +167,8 @@ def show_launch(show: Show, launch: Launch, folder: Path | None) -> None:
     if show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:
-        # Whoever pipes a launch that has a configuration wants that.
-        console.write_text("".join(launch.files.values()) or launch.script)
+        # Whoever pipes a launch that has a configuration wants that, or all of them.
+        console.write_text("---\n".join(launch.files.values()) or launch.script)
     else:
         asked = ", ".join(each.variable for each in launch.placeholders)
         line = f"{folder / SCRIPT}: {len(launch.settings)} settings; to be filled in: {asked}"

@@ -24,6 +24,7 @@ def test_every_target_has_a_row(capsys: pytest.CaptureFixture[str], spec_file: s
     assert [row for row in rows[:4] if row != "target"][:2] == ["automap", "verl@0.9.1"]
     assert "slime@0.3.1 cannot be told:" in out
     assert "openrlhf@0.11.2 cannot be told:" in out
+    assert "trl@1.16.0 cannot be told:" in out
     assert "skyrl@0.3.0 cannot be told:" in out
     assert "areal@1.0.4 cannot be told:" in out
     code, out, _ = call(capsys, "compare", spec_file, "--targets", "automap, slime@0.3.1", "--json")

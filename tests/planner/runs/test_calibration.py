@@ -197,7 +197,7 @@ def test_the_command_writes_a_profile_and_a_spec(
                 "--plan",
                 "{run}/plan.json",
             ),
-            "--format: 'ours' is none of automap, verl, openrlhf, nemo-rl, slime, skyrl",
+            "--format: 'ours' is none of automap, verl, openrlhf, nemo-rl, slime, trl",
         ),
     ],
 )

@@ -262,6 +262,27 @@ def test_openrlhfs_log_is_read_by_its_names_with_or_without_the_loggers_prefix()
         assert (found.missing, mean_lengths({1: step}, "openrlhf")) == ([], {"response": 13.0})
 
 
+@pytest.mark.parametrize("trainer", ["GRPOTrainer", "RLOOTrainer"])
+def test_trls_log_has_times_of_calls_and_of_optimizer_steps_apart(trainer: str) -> None:
+    plan, profiled = plain_plan(), f"profiling/Time taken: {trainer}."
+    steps = {
+        1: {f"{profiled}vLLM.generate": 9.0, "train/step_time": 30.0},
+        2: {f"{profiled}vLLM.generate": 3.0, f"{profiled}sync_weights": 1.0},
+        3: {"train/step_time": 8.0, "train/completions/mean_length": 13.0},
+        4: {f"{profiled}compute_loss": 1.0, "train/step_time": 4.0},
+        5: {f"{profiled}vLLM.generate": 3.0},
+    }
+    found = foreign_run(steps, "trl", plan, source="log")
+    [generated] = found.observed
+    assert generated.call == "actor.generate"
+    assert generated.seconds == pytest.approx(4.0)
+    updates = plan.spec.workload.updates_per_epoch * plan.spec.workload.epochs
+    assert found.iteration_seconds == pytest.approx(6.0 * updates)
+    assert (found.lengths, found.missing) == ({"mean": 13.0}, [])
+    with pytest.raises(SpecError, match=r"vLLM\.generate"):
+        foreign_run({1: {"train/step_time": 8.0}}, "trl", plan, source="log")
+
+
 def test_skyrls_log_is_read_by_its_names() -> None:
     step = {
         "timing/step": 9.0,
