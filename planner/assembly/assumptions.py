@@ -61,7 +61,6 @@ def warnings(job: Job) -> list[str]:
     """Assumptions that ask for something to be done before the plan is used."""
     return [
         *_nothing_known_runs_it(job),
-        *_overlap_that_is_planned_only(job),
         *_missing_precisions(job),
         *_disturbed_profiles(job),
         *_outdated_corrections(job),
@@ -148,17 +147,6 @@ def _nothing_known_runs_it(job: Job) -> Iterator[str]:
         yield (
             f"search.target: any, as automap cannot run this job ({field}: {why}); no software is "
             "known to run all of what was searched"
-        )
-
-
-def _overlap_that_is_planned_only(job: Job) -> Iterator[str]:
-    search = job.spec.search
-    given = [f"staleness: {search.staleness}"] if search.staleness else []
-    given += [] if search.iteration_barrier else ["iteration_barrier: false"]
-    if given:
-        yield (
-            f"search.{given[0]} is planned only: iterations overlap in this schedule, and the "
-            "executor runs them one after another"
         )
 
 
