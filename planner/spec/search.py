@@ -1,7 +1,7 @@
 """What a search optimises, which plans it may consider, and how long it looks."""
 
 from operator import not_
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -40,6 +40,7 @@ TargetName = Literal[
     "any",
 ]
 """What can run a plan; automap.planner.targets has their capabilities."""
+_FRAMEWORKS = [name for name in get_args(TargetName) if "@" in name]
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
     "time": "throughput",
@@ -165,9 +166,8 @@ class SearchSpec(SpecModel):
     target: TargetName | None = Field(
         default=None,
         description="What is to run the plan, and so which layouts and settings are searched: "
-        "automap (its own executor), a framework of one version (verl@0.9.1, "
-        "slime@0.3.1, nemo-rl@0.7.0), or any "
-        "(all that can be priced, for research). Default: "
+        f"automap (its own executor), a framework of one version ({', '.join(_FRAMEWORKS)}), or "
+        "any (all that can be priced, for research). Default: "
         "automap, and any where automap cannot run the job or a strategy is asked for, which the "
         "plan states",
     )

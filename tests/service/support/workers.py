@@ -183,7 +183,9 @@ def add_job(database: Database, mode: str = "ok", *, owner: str = "local", **cha
 
 def record(database: Database, job_id: UUID) -> JobRecord:
     with database.reading() as session:
-        return job_records.find_job(session, job_id)
+        found = job_records.find_job(session, job_id)
+    assert isinstance(found, JobRecord)
+    return found
 
 
 def events(database: Database, job_id: UUID) -> list[Json]:
