@@ -19,7 +19,8 @@ export type ProfileJobRecord = Schemas["ProfileJobRecord"];
 export type JobRecord = RunRecord | ProfileJobRecord;
 export type JobSuggestion = Schemas["JobSuggestion"];
 export type Description = Pick<PlanSummary, "name" | "owner" | "labels" | "notes">;
-export type DescriptionPatch = Schemas["DescriptionPatch"];
+/** What is left out stays as it is; the schema calls what has a default required. */
+export type DescriptionPatch = Partial<Schemas["DescriptionPatch"]>;
 export type PlanDifference = Schemas["PlanDifference"];
 export type Quantity = Schemas["Quantity"];
 export type Budget = Schemas["BudgetRecord"];

@@ -1,4 +1,5 @@
 /** A job while it runs and after: progress, reward, seconds beside the plan's, drift, log. */
+import type { DescriptionPatch } from "../api/types";
 import { api } from "../api/client";
 import { useAction, useResource } from "../api/resource";
 import {
@@ -82,7 +83,10 @@ function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
             usual={usualName(job)}
             save={async (patch) => {
               const params = { path: { job_id: job.id } };
-              await api.PATCH("/v1/jobs/{job_id}", { params, body: patch });
+              await api.PATCH("/v1/jobs/{job_id}", {
+                params,
+                body: patch as Required<DescriptionPatch>,
+              });
               onChange();
             }}
           />

@@ -1,5 +1,6 @@
 /** A plan: its first line, warnings, chart, map, tables; and what else can be asked of it. */
 import { useMemo } from "preact/hooks";
+import type { DescriptionPatch } from "../api/types";
 import { api } from "../api/client";
 import { useAction, useResource } from "../api/resource";
 import { isOpen, planOf, type GpuDescription, type Plan, type PlanRecord } from "../api/types";
@@ -82,7 +83,10 @@ function Title(props: { record: PlanRecord; part: string; onChange: () => void }
             usual={record.spec_name}
             save={async (patch) => {
               const params = { path: { plan_id: record.id } };
-              await api.PATCH("/v1/plans/{plan_id}", { params, body: patch });
+              await api.PATCH("/v1/plans/{plan_id}", {
+                params,
+                body: patch as Required<DescriptionPatch>,
+              });
               props.onChange();
             }}
           />
