@@ -42,6 +42,8 @@ def is_dynamic(settings: Settings, role: str) -> bool:
     """Whether micro-batches are numbers of tokens: by a switch, or as there is such a number."""
     if settings.knows("dynamic_batches", role):
         return settings.flag("dynamic_batches", role)
+    if not settings.knows("forward_tokens", role):
+        return False
     return (settings.whole("forward_tokens", role, least=-1) or 0) > 0
 
 
