@@ -24,7 +24,7 @@ def test_a_launch_is_the_same_placement_in_the_other_words(
     code, out, err = call(capsys, "convert", COLOCATED, *TO_VERL, *GIVEN, "--out", str(tmp_path))
     assert code == 0
     assert "to be filled in" in out
-    assert "ACTOR_MODEL: /root/Qwen3-4B" in err
+    assert "ACTOR_MODEL: /data/Qwen3-4B" in err
     lost = err.partition("lost (slime@0.3.1 -> verl@0.9.1)")[2].partition("\n\n")[0]
     assert "line 84: --lr=1e-6" in lost
     assert "--eps-clip-high=0.28" in lost
@@ -51,7 +51,7 @@ def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]
     code, out, _ = call(capsys, "convert", COLOCATED, *TO_VERL, *GIVEN, "--json")
     found = json.loads(out)
     assert (code, found["target"], found["hazards"]) == (0, "verl@0.9.1", [])
-    assert found["had"]["ACTOR_MODEL"] == "/root/Qwen3-4B"
+    assert found["had"]["ACTOR_MODEL"] == "/data/Qwen3-4B"
     assert {"--lr", "--kl-loss-coef"} <= {each["key"] for each in found["lost"]}
     assert found["script"].startswith("#!/usr/bin/env bash")
 

@@ -126,7 +126,7 @@ def test_sizes_come_from_the_file_of_model_arguments_that_is_named() -> None:
 
 def test_sizes_that_contradict_the_name_are_said() -> None:
     other = file_of("own-3B.model.sh", folder=FOLDER)
-    script = launch("own-model", ("/root/our-3B", "/root/Qwen3-4B"))
+    script = launch("own-model", ("/data/our-3B", "/data/Qwen3-4B"))
     found = [each.text for each in read(script, other).remarks if each.kind == "contradiction"]
     assert "--num-layers is 28, and Qwen3-4B has 36" in found
 
