@@ -12,7 +12,7 @@ from automap.planner.spec import ClusterSpec, job_spec_json_schema
 Schema = Mapping[str, Any]
 Path = Sequence[str | int]
 
-_MOST_LISTED = 20
+_MOST_LISTED = 24
 _MEANT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
