@@ -88,7 +88,6 @@ def example(name: str) -> Json:
 def specs() -> dict[str, Json]:
     """One node, 4,096 GPUs, and generation beside training with a sync and a host function."""
     overlapping = example("grpo-async-qwen2.5-7b-32xh100")
-    overlapping["cluster"]["pools"][0]["inter_node_bytes_per_second"] = 1e8  # is warned of
     return {"small": small_spec(), "large": large_spec(), "overlapping": overlapping}
 
 

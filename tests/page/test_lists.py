@@ -96,6 +96,7 @@ def test_budgets_are_those_of_the_service(site: Site, see: See) -> None:
     made = site.server.client.post("/v1/budgets", json=body).json()
     try:
         page = see(site.place("costs"))
+        expect(page.get_by_role("rowheader", name="label:team:math")).to_be_visible()
         unit, amount, spent, _, warning = rows(page, "Budgets")["label:team:math"]
         assert (unit, float(amount), float(spent)) == ("GPU-hours", 12.0, 0.0)
         assert warning == "none"

@@ -24,6 +24,9 @@ case "$0 $*" in
   *importlib.metadata*) echo "$INSTALLED" ;;
   *) printf '%s\\0' "${0##*/}" "GPUS=${CUDA_VISIBLE_DEVICES:-}" "$@" END >> "$RECORD" ;;
 esac
+case "$0" in  # as the trainer waits for its server, which ends with the script
+  *accelerate) until grep -qa "${AWAITED:-}" "$RECORD"; do sleep 0.05; done ;;
+esac
 """
 
 
@@ -108,7 +111,7 @@ def test_one_node_starts_accelerate_with_what_is_asked_for(
 
 
 def test_a_server_on_the_node_has_its_own_gpus(launches: dict[str, Launch], tmp_path: Path) -> None:
-    code, errors, calls = started(launches["server on the node"], tmp_path)
+    code, errors, calls = started(launches["server on the node"], tmp_path, AWAITED="vllm")
     assert code == 0, errors
     assert calls["accelerate"][0] == "GPUS=0,1,2,3"
     assert calls["vllm"][:3] == ["GPUS=4,5,6,7", "serve", "actor_model"]
