@@ -6,6 +6,7 @@ from automap.planner.exports.areal.backends import BUILT, backend_of, engine_bac
 from automap.planner.exports.areal.document import CONFIG, document_of, written
 from automap.planner.exports.areal.script import PROGRAM, script_of
 from automap.planner.exports.batches import micro_batches
+from automap.planner.exports.collected import collected
 from automap.planner.exports.documents import yaml_text
 from automap.planner.exports.launch import Launch, LaunchSetting, Placeholder
 from automap.planner.exports.lines import Lines
@@ -39,18 +40,7 @@ def launch_of(subject: Subject) -> Launch:
         variable=PROGRAM,
         what="program that makes a PPOTrainer of its configuration: your own, or an example's",
     )
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(subject.nodes(subject.plan.copies)),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment={},
-        settings=lines.settings,
-        placeholders=[program, *lines.placeholders],
-        script="",
-    )
+    launch = collected(subject, lines, placeholders=[program])
     files = {CONFIG: document_of(subject, launch)}
     return launch.model_copy(update={"script": script_of(subject, launch), "files": files})
 

@@ -4,6 +4,7 @@ import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.collected import collected
 from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import SIZES, VIRTUAL, attention_replicas, stages_of
@@ -42,18 +43,7 @@ def launch_of(subject: Subject) -> Launch:
         # Collectives of tensor groups and products start in the order in which they are queued.
         environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     folder = Placeholder(variable=FOLDER, what="folder of NeMo-RL, at its release")
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(subject.nodes(subject.plan.copies)),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment=environment,
-        settings=lines.settings,
-        placeholders=[folder, *lines.placeholders],
-        script="",
-    )
+    launch = collected(subject, lines, environment=environment, placeholders=[folder])
     files = {RECIPE: recipe_of(subject, launch)}
     return launch.model_copy(update={"script": script_of(subject, launch), "files": files})
 

@@ -2,6 +2,7 @@
 
 from automap.planner.exports.arguments import argument
 from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.models import model_of
@@ -26,18 +27,7 @@ def launch_of(subject: Subject) -> Launch:
     _add_batches(subject, lines)
     _add_algorithm(subject, lines)
     _add_data(subject, lines)
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(subject.nodes(subject.plan.copies)),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment={},
-        settings=lines.settings,
-        placeholders=lines.placeholders,
-        script="",
-    )
+    launch = collected(subject, lines)
     return launch.model_copy(update={"script": script_of(subject, launch)})
 
 

@@ -1,6 +1,7 @@
 """A plan that SkyRL can run, as the launch of it: everything that the plan decides is set."""
 
 from automap.planner.exports.batches import micro_batches
+from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.models import model_of
@@ -33,19 +34,8 @@ def launch_of(subject: Subject) -> Launch:
     add_engines(subject, lines)
     _add_algorithm(subject, lines)
     _add_run(subject, lines)
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(subject.nodes(subject.plan.copies)),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment={},
-        settings=lines.settings,
-        placeholders=lines.placeholders,
-        script="",
-        files={PROGRAM: TEXT} if subject.job.spec.search.staleness else {},
-    )
+    files = {PROGRAM: TEXT} if subject.job.spec.search.staleness else {}
+    launch = collected(subject, lines).model_copy(update={"files": files})
     return launch.model_copy(update={"script": script_of(subject, launch)})
 
 

@@ -5,6 +5,7 @@ import math
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.arguments import argument
 from automap.planner.exports.batches import mini_batch_sequences
+from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
@@ -36,20 +37,9 @@ def launch_of(subject: Subject) -> Launch:
     add_performance(subject, lines)
     _add_algorithm(subject, lines)
     _add_engine(subject, lines)
-    nodes = subject.nodes(subject.plan.copies)
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(nodes),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        # Collectives of tensor groups and products start in the order in which they are queued.
-        environment={"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-        settings=lines.settings,
-        placeholders=[*FOLDERS, *lines.placeholders],
-        script="",
-    )
+    # Collectives of tensor groups and products start in the order in which they are queued.
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    launch = collected(subject, lines, environment=environment, placeholders=FOLDERS)
     return launch.model_copy(update={"script": script_of(subject, launch)})
 
 

@@ -2,6 +2,7 @@
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.models import model_of
@@ -32,19 +33,7 @@ def launch_of(subject: Subject) -> Launch:
     _add_batches(subject, lines)
     _add_algorithm(subject, lines)
     _add_generation(subject, lines)
-    nodes = len(subject.nodes(subject.plan.copies))
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=nodes,
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment={},
-        settings=lines.settings,
-        placeholders=lines.placeholders,
-        script="",
-    )
+    launch = collected(subject, lines)
     title = f"{subject.plan.name}: a plan of Automap for {launch.target}, read by launch.sh."
     files = {
         ACCELERATE_FILE: accelerate_file(lines.settings, title=title),

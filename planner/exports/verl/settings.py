@@ -3,6 +3,7 @@
 import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
+from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
@@ -49,19 +50,7 @@ def launch_of(subject: Subject) -> Launch:
     if subject.engine == "megatron":
         # Collectives of tensor groups and products start in the order in which they are queued.
         environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    nodes = subject.nodes(subject.plan.copies)
-    launch = Launch(
-        target=subject.framework.target,
-        plan=subject.plan.name,
-        num_nodes=len(nodes),
-        gpus_per_node=len(subject.gpus_of_node()),
-        iterations=subject.job.spec.workload.iterations,
-        assumptions=[*subject.framework.assumptions, *subject.plan.assumptions],
-        environment=environment,
-        settings=lines.settings,
-        placeholders=lines.placeholders,
-        script="",
-    )
+    launch = collected(subject, lines, environment=environment)
     return launch.model_copy(update={"script": script_of(subject, launch)})
 
 

@@ -1,24 +1,20 @@
 """Files of an AReaL launch to a job and a placement."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.areal.backends import Backend, backend_of
 from automap.planner.imports.areal.overrides import overrides_of, take
 from automap.planner.imports.areal.pools import places_of
 from automap.planner.imports.areal.workload import roles_of, spec_of
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.interpolations import interpolate
-from automap.planner.imports.keys import classify, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload, Recompute
 from automap.planner.imports.micro_batches import fitting
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CopyPlacement, Parallelism
@@ -40,10 +36,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     settings.as_role = {"rollout": backends["rollout"].engine}
     settings.engine = _kind(settings, "actor", backends["actor"])
     places = places_of(settings, backends, node)
-    try:
+    with reasons_first(settings):
         spec = spec_of(settings, answers, places.pools, node, backends["rollout"])
         job = resolved(settings, spec)
-        placement, cache = placement_of(
+        placed = placement_of(
             settings,
             job,
             places.pools,
@@ -53,31 +49,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
             home=lambda role: (places.homes[role], _layout(settings, job, role, backends[role])),
             micro_batch=lambda copy: _micro_batch(settings, job, copy),
         )
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
     _note_offload(settings, backends, apart=places.pools.apart)
-    assume_hardware(settings, job)
-    spots = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classify(settings),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(replace(settings, as_role={})),
-        whereabouts=Whereabouts(overrides.end, spots),
-    )
+    settings.as_role = {}
+    return imported(settings, job, placed)
 
 
 def _kind(settings: Settings, role: str, backend: Backend) -> str:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks.description import Framework
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given
 from automap.planner.imports.interpolations import interpolate
-from automap.planner.imports.keys import classify, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.nemo_rl.layouts import (
     engine_layout,
     offload_of,
@@ -21,7 +18,7 @@ from automap.planner.imports.nemo_rl.pools import pools_of
 from automap.planner.imports.nemo_rl.workload import spec_of
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 
 EQUAL_FROM_TENSOR_SIZE = 4
@@ -44,9 +41,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     settings.engine = _engine(settings)
     _count_tokens(settings)
     pools = pools_of(settings, node)
-    try:
+    with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, pools, node))
-        placement, cache = placement_of(
+        placed = placement_of(
             settings,
             job,
             pools,
@@ -55,31 +52,8 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
             layout=training_layout,
             recompute=recompute_of,
         )
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
     _note_sizes(settings)
-    assume_hardware(settings, job)
-    places = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classify(settings),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(overrides.end, places),
-    )
+    return imported(settings, job, placed)
 
 
 def _engine(settings: Settings) -> str:

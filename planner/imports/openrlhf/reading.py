@@ -2,22 +2,20 @@
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Overrides
-from automap.planner.imports.keys import classify, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.openrlhf.commands import jobs_of
 from automap.planner.imports.openrlhf.pools import groups_of
 from automap.planner.imports.openrlhf.workload import roles_of, spec_of
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import Groups, Range, node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.values import read_argument
 from automap.planner.job.job import Job
@@ -48,10 +46,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         reasons=list(overrides.reasons),
     )
     groups = groups_of(settings, roles_of(settings), node)
-    try:
+    with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, groups.pools, node))
         _note_switches(settings, job)
-        placement, cache = placement_of(
+        placed = placement_of(
             settings,
             job,
             groups.pools,
@@ -59,30 +57,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
             engine=_engine,
             home=lambda role: _home(settings, job, groups, role),
         )
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
-    assume_hardware(settings, job)
-    places = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classify(settings),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(overrides.end, places),
-    )
+    return imported(settings, job, placed)
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import job_of
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import classify, renamed, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.keys import renamed
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import engine_layout
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.skyrl.commands import (
     DIALECT,
@@ -54,10 +53,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     )
     settings.engine = _engine(settings)
     groups = groups_of(settings, roles_of(settings), node)
-    try:
+    with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, groups.pools, node))
         _note_starts(settings)
-        placement, cache = placement_of(
+        placed = placement_of(
             settings,
             job,
             groups.pools,
@@ -69,32 +68,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
                 training_layout(settings, job, role, groups.homes[role].num_gpus),
             ),
         )
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
-    assume_hardware(settings, job)
-    places = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        entry=overrides.entry,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        # A program of one's own may have keys of its own.
-        settings=classify(settings, ("*",) if overrides.entry not in ("", STALE) else ()),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(overrides.end, places),
-    )
+    # A program of one's own may have keys of its own.
+    own = ("*",) if overrides.entry not in ("", STALE) else ()
+    return imported(settings, job, placed, entry=overrides.entry, own=own)
 
 
 def _engine(settings: Settings) -> str:

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import classify, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.slime.arguments import PROGRAMS, jobs_of
 from automap.planner.imports.slime.pools import pools_of
@@ -46,35 +44,12 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         reasons=list(overrides.reasons),
     )
     pools = pools_of(settings, node)
-    try:
+    with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, pools, node))
         _count_virtual_stages(settings, job)
-        placement, cache = placement_of(settings, job, pools, offload=_offload, engine=_engine)
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
-    assume_hardware(settings, job)
-    places = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        entry="" if overrides.entry == PROGRAMS[0] else overrides.entry,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classify(settings),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(overrides.end, places),
-    )
+        placed = placement_of(settings, job, pools, offload=_offload, engine=_engine)
+    entry = "" if overrides.entry == PROGRAMS[0] else overrides.entry
+    return imported(settings, job, placed, entry=entry)
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:

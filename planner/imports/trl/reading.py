@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.keys import classify, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.finishing import imported, reasons_first
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.trl.layouts import (
     engine_layout,
@@ -53,9 +50,9 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     if serves(settings):
         settings.framework = served(framework)
     pools = pools_of(settings, node)
-    try:
+    with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, algorithm, pools, node))
-        placement, cache = placement_of(
+        placed = placement_of(
             settings,
             job,
             pools,
@@ -64,31 +61,8 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
             layout=layout_of,
             recompute=recompute_of,
         )
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
     settings.framework = framework
-    assume_hardware(settings, job)
-    places = {
-        key: (given.file, *given.place)
-        for key, given in overrides.given.items()
-        if given.place is not None
-    }
-    return Imported(
-        target=framework.target,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classify(settings),
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(overrides.end, places),
-    )
+    return imported(settings, job, placed)
 
 
 def read_word(text: str) -> Value:

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import ValidationError
-
-from automap.planner.errors import NotImportableError, Reason, SpecError
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import classify, renamed, values_of
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, Whereabouts
+from automap.planner.imports.keys import renamed
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
-from automap.planner.imports.resolving import assume_hardware, resolved
+from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.parser import parse
@@ -55,38 +54,12 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
     settings.engine = _engine(settings)
     pools = pools_of(settings, node)
-    try:
+    with reasons_first(settings):
         spec = spec_of(settings, answers, pools, node)
         job = resolved(settings, spec)
-        placement, cache = placement_of(settings, job, pools)
-    except (ValidationError, SpecError):
-        if settings.reasons:
-            raise NotImportableError(framework.target, settings.reasons) from None
-        raise
-    if settings.reasons:
-        raise NotImportableError(framework.target, settings.reasons)
-    assume_hardware(settings, job)
-    classified = classify(settings, () if entry is None else entry.own)
-    return Imported(
-        target=framework.target,
-        entry=overrides.entry,
-        file=overrides.file,
-        line=overrides.line,
-        spec=job.spec,
-        placement=placement,
-        cache_bytes=cache,
-        settings=classified,
-        remarks=[*overrides.remarks, *settings.remarks],
-        values=values_of(settings),
-        whereabouts=Whereabouts(
-            overrides.end,
-            {
-                key: (given.file, *given.place)
-                for key, given in overrides.given.items()
-                if given.place is not None
-            },
-        ),
-    )
+        placed = placement_of(settings, job, pools)
+    own = () if entry is None else entry.own
+    return imported(settings, job, placed, entry=overrides.entry, own=own)
 
 
 def _engine(settings: Settings) -> str:

@@ -1,0 +1,71 @@
+"""The last steps of every reader: reasons are told first, then the launch is an `Imported`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from automap.planner.errors import NotImportableError, SpecError
+from automap.planner.imports.keys import classify, values_of
+from automap.planner.imports.launch import Imported, Whereabouts
+from automap.planner.imports.resolving import assume_hardware
+from automap.planner.imports.settings import Settings
+from automap.planner.job.job import Job
+from automap.planner.plan.types import Placement
+
+
+@contextmanager
+def reasons_first(settings: Settings) -> Iterator[None]:
+    """Make a job and a placement inside; what was found wrong on the way goes before what fails.
+
+    Raises:
+        NotImportableError: something was found wrong; has every reason.
+    """
+    try:
+        yield
+    except (ValidationError, SpecError):
+        if settings.reasons:
+            raise NotImportableError(settings.framework.target, settings.reasons) from None
+        raise
+    if settings.reasons:
+        raise NotImportableError(settings.framework.target, settings.reasons)
+
+
+def imported(
+    settings: Settings,
+    job: Job,
+    placed: tuple[Placement, int],
+    *,
+    entry: str = "",
+    own: tuple[str, ...] = (),
+) -> Imported:
+    """The launch as a job and a placement.
+
+    Args:
+        settings: Of the launch, all looked up.
+        job: That it is.
+        placed: Its placement, and the bytes of an engine's cache.
+        entry: The program of the framework that it starts; empty: the one that exports start.
+        own: Keys, as patterns, that are the program's own.
+    """
+    overrides = settings.overrides
+    assume_hardware(settings, job)
+    places = {
+        key: (given.file, *given.place)
+        for key, given in overrides.given.items()
+        if given.place is not None
+    }
+    placement, cache = placed
+    return Imported(
+        target=settings.framework.target,
+        entry=entry,
+        file=overrides.file,
+        line=overrides.line,
+        spec=job.spec,
+        placement=placement,
+        cache_bytes=cache,
+        settings=classify(settings, own),
+        remarks=[*overrides.remarks, *settings.remarks],
+        values=values_of(settings),
+        whereabouts=Whereabouts(overrides.end, places),
+    )
