@@ -5,11 +5,11 @@
 The synchronous job is `examples/tiny-grpo-cpu.yaml` as it stands: both cores train, both generate.
 In the others one core trains while the other one generates, and old rollouts are corrected for:
 whole batches one iteration ahead (`search.staleness: 1`) with either correction, or continuously
-(`search.continuous_rollouts`) with decoupled PPO and a staleness of 1 or 4. Continuous runs have
-the placement of batches. Printed are medians of seconds per iteration beside the plan's, how many
-times faster each run was than the synchronous one of its seed, which ran just before it (least and
-most over the seeds; a machine that is not quiet shows there), and the mean reward of the last
-iterations: learning counts as unharmed where it is at most 10 % below the synchronous one.
+(`search.continuous_rollouts`) with decoupled PPO and a staleness of 1 or 4. Printed are medians of
+seconds per iteration beside the plan's, how many times faster each run was than the synchronous one
+of its seed, which ran just before it (least and most over the seeds; a machine that is not quiet
+shows there), and the mean reward of the last iterations:
+learning counts as unharmed where it is at most 10 % below the synchronous one.
 """
 
 import argparse
@@ -40,14 +40,11 @@ ALLOWED_LOSS = 0.1
 
 def job(name: str, *, seed: int, iterations: int) -> tuple[Plan, RunSettings]:
     """The synchronous job, or an overlapping one with a correction."""
-    overlaps = partial(_overlap, staleness=CONTINUOUS.get(name, 1))
+    search = {"staleness": CONTINUOUS.get(name, 1), "continuous_rollouts": name in CONTINUOUS}
+    overlaps = partial(_overlap, search=search)
     change = overlaps if name != SYNCHRONOUS else _keep
     plan, settings = tiny_job("grpo", seed=seed, change=change)
     changes: dict[str, Any] = {"iterations": iterations}
-    if name in CONTINUOUS:
-        search = plan.spec.search.model_copy(update={"continuous_rollouts": True})
-        spec = plan.spec.model_copy(update={"search": search})
-        plan = plan.model_copy(update={"spec": spec})
     if name != SYNCHRONOUS:
         correction = name if name in CORRECTIONS else CORRECTIONS[0]
         algorithm = {**settings.algorithm.model_dump(), "off_policy_correction": correction}
@@ -61,9 +58,9 @@ def _keep(document: dict[str, Any]) -> None:
     """The example as it stands."""
 
 
-def _overlap(document: dict[str, Any], *, staleness: int) -> None:
+def _overlap(document: dict[str, Any], *, search: dict[str, Any]) -> None:
     """One core for training; the other one is the search's to generate on."""
-    document["search"] = {"staleness": staleness}
+    document["search"] = search
     actor = {"num_gpus": 1, "micro_batch_size": 16, "generation_tensor_parallel_size": 1}
     document["constraints"] |= {"parallelism": {"actor": actor}, "allow_shadow_copies": True}
 

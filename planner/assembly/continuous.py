@@ -1,5 +1,6 @@
 """What a plan says of a generation that never drains."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -48,9 +49,12 @@ def continuous_report(
     replicas = int(engine.data_parallel_size[0])
     batches, gain = pricing_by_batches(pricing), 1.0
     running, flight = float(steady.running[0]), float(steady.flight_seconds[0])
+    slots = int(steady.slots[0])
     if admission.drains:
         phases = batches.generation_phases(call, pool, engine, kv_cache_bytes=cache)
         running, flight = _mean_of_batch(phases), generating.seconds
+        # Responses that begin together have less cached than those in a flow: more of them fit.
+        slots = max(slots, math.ceil(running))
     else:
         room = _room_for_cache(pricing, generating, copy)
         least, drained = (
@@ -66,7 +70,7 @@ def continuous_report(
         most_in_flight=(search.staleness + 1 - search.training_slack) * accepted,
         least_in_flight=(search.staleness - search.training_slack) * accepted,
         flight_seconds=flight,
-        slots_per_replica=int(steady.slots[0]),
+        slots_per_replica=slots,
         running_per_replica=running,
         least_full_staleness=least_full_staleness(pricing.job, steady, replicas=replicas),
         responses_per_second=rate,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from automap.planner.check.prices import engine_of
-from automap.planner.check.subject import Subject, agrees, span_of
+from automap.planner.check.subject import Subject, agrees, span_of, tolerance_seconds
 from automap.planner.cost.constants import CACHE_BLOCK_TOKENS
 from automap.planner.cost.generation.kv_cache import kv_bytes_per_token
 from automap.planner.cost.rollout_engines import ENGINES
@@ -81,7 +81,9 @@ def _admission_follows(subject: Subject, report: ContinuousReport) -> Iterator[s
 
 def _flow_is_possible(subject: Subject, report: ContinuousReport, call: CallPlan) -> Iterator[str]:
     """No more runs than the engine, its cache and the admission hold; rate and seconds agree."""
-    held = _held(subject, call)
+    # Batch by batch an engine runs what its cache holds of responses that begin together.
+    drains = subject.job.spec.search.staleness == report.training_slack
+    held = math.inf if drains else _held(subject, call)
     if report.slots_per_replica > held + ROUNDING:
         yield f"slots_per_replica is {report.slots_per_replica}, but a replica holds {held:.0f}"
     replicas = int(engine_of(call).data_parallel_size[0])
@@ -140,16 +142,17 @@ def _staleness_is_enough(
     seconds = report.seconds
     # A response begins anywhere while a batch fills: half of it is left in the mean.
     room = staleness - report.training_slack + 0.5
+    allowed, rounding = room * seconds, room * tolerance_seconds(seconds)
     if staleness == report.training_slack:
         return  # it drains
-    if report.flight_seconds > room * seconds * (1 + ROUNDING):
+    if report.flight_seconds > allowed + rounding:
         yield (
             f"the longest response is in flight for {report.flight_seconds:.6g} s, but staleness "
-            f"{staleness} leaves it {room * seconds:.6g} s"
+            f"{staleness} leaves it {allowed:.6g} s"
         )
     if workload.environment_seconds_per_turn:
         return  # how long an environment keeps what is in flight only the price knows
-    waits = report.flight_seconds > room * seconds * (1 - ROUNDING)
+    waits = report.flight_seconds > allowed - rounding
     mean, longest, group = (
         _mean_longest(subject, number)
         for number in (1, subject.calls[call.id].num_sequences, workload.responses_per_prompt)

@@ -1,7 +1,7 @@
 """AReaL 1.0.4: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 AREAL_ROLES = frozenset({"actor", "reference", "critic"})
 """What AReaL has engines for; rewards are functions."""
@@ -45,7 +45,7 @@ AREAL_FSDP = TrainingCapabilities(
     roles=AREAL_ROLES,
     offloads=frozenset({"none"}),
 )
-AREAL = Target(
+AREAL = FrameworkTarget(
     name="areal@1.0.4",
     summary="AReaL 1.0.4: Megatron-core or FSDP2 per model, vLLM or SGLang on GPUs of their own",
     training=(AREAL_MEGATRON, AREAL_FSDP),
@@ -61,15 +61,9 @@ AREAL = Target(
     algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"}),
     optimizers=frozenset({"adam"}),
     one_engine=True,
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     # On the actor's GPUs its engines are of one GPU each, start while the actor is there, and read
     # new weights from a disk, whose seconds no price knows.
     rollouts_apart=True,
-    tensor_in_node=True,
-    whole_nodes=True,
-    within_positions=True,
     pretraining=False,
     one_epoch=True,
     kl_terms=frozenset({"none", "reward"}),
@@ -83,9 +77,4 @@ AREAL = Target(
     packed_only=True,
     settings_of_role=True,
     whole_prompts=True,
-    overlaps_only_stale=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

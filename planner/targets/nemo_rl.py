@@ -1,7 +1,7 @@
 """NeMo-RL 0.7.0: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 NEMO_RL_ROLES = frozenset({"actor", "reference"})
 """What lives in one process per GPU in NeMo-RL: the reference is a copy of the policy."""
@@ -46,7 +46,7 @@ NEMO_RL_DTENSOR = TrainingCapabilities(
     scoring_offloads=frozenset({"weights"}),
     recomputes=frozenset({"none", "full"}),
 )
-NEMO_RL = Target(
+NEMO_RL = FrameworkTarget(
     name="nemo-rl@0.7.0",
     summary="NeMo-RL 0.7.0: Megatron-core or DTensor (FSDP2) for all that trains, vLLM to generate",
     training=(NEMO_RL_MEGATRON, NEMO_RL_DTENSOR),
@@ -61,24 +61,13 @@ NEMO_RL = Target(
     process_roles=NEMO_RL_ROLES,
     roles=NEMO_RL_ROLES | {"reward"},
     algorithms=frozenset({"grpo", "reinforce_plus_plus", "dapo"}),
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     stale_rollouts_apart=True,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     pretraining=False,
     one_epoch=True,
     packed_only=True,
     recomputes_log_probs=True,
     shared_settings=True,
     offloads_to_generate=True,
-    overlaps_only_stale=True,
     shared_reference=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

@@ -2,7 +2,7 @@
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.forms import Form
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 OPENRLHF_ZERO = TrainingCapabilities(
     name="zero",
@@ -27,7 +27,7 @@ OPENRLHF_ZERO = TrainingCapabilities(
 )
 _OPENRLHF_PAIRS = (frozenset({"actor", "reference"}), frozenset({"critic", "reward"}))
 OPENRLHF_ROLES = frozenset({"actor", "reference", "critic", "reward"})
-OPENRLHF = Target(
+OPENRLHF = FrameworkTarget(
     name="openrlhf@0.11.2",
     summary="OpenRLHF 0.11.2: DeepSpeed ZeRO for all that trains and scores, vLLM to generate",
     training=(OPENRLHF_ZERO,),
@@ -65,21 +65,10 @@ OPENRLHF = Target(
     algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo", "dapo"}),
     optimizers=frozenset({"adam"}),
     recomputes_log_probs=True,
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     stale_rollouts_apart=True,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     pretraining=False,
     shared_settings=True,
-    overlaps_only_stale=True,
     packed_context=True,
     shared_reference=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

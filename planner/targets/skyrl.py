@@ -2,7 +2,7 @@
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.forms import Form
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 SKYRL_ROLES = frozenset({"actor", "reference", "critic"})
 """Models that SkyRL has; its environments score, on GPUs that it knows nothing of."""
@@ -43,7 +43,7 @@ SKYRL_MEGATRON = TrainingCapabilities(
     roles=SKYRL_ROLES - {"critic"},
     offloads=frozenset({"none", "weights"}),
 )
-SKYRL = Target(
+SKYRL = FrameworkTarget(
     name="skyrl@0.3.0",
     summary="SkyRL 0.3.0: FSDP2 or Megatron-core for all that trains, vLLM to generate",
     training=(SKYRL_FSDP, SKYRL_MEGATRON),
@@ -81,15 +81,9 @@ SKYRL = Target(
     algorithms=frozenset({"ppo", "grpo", "rloo", "reinforce_plus_plus", "dapo"}),
     optimizers=frozenset({"adam"}),
     recomputes_for_reward_kl=True,
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     stale_rollouts_apart=True,
     one_stale_update=True,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     pretraining=False,
     shared_settings=True,
     turns=(
@@ -99,11 +93,6 @@ SKYRL = Target(
         ("critic", "train"),
         ("actor", "train"),
     ),
-    overlaps_only_stale=True,
     packed_context=True,
     shared_reference=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

@@ -1,7 +1,7 @@
 """slime 0.3.1: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 SLIME_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in slime: one Megatron with one set of arguments."""
@@ -45,7 +45,7 @@ SLIME_MEGATRON = TrainingCapabilities(
     # The reference is a copy on the host that is swapped in.
     scoring_offloads=frozenset({"weights"}),
 )
-SLIME = Target(
+SLIME = FrameworkTarget(
     name="slime@0.3.1",
     summary="slime 0.3.1: Megatron-core for all that trains, SGLang to generate",
     training=(SLIME_MEGATRON,),
@@ -60,14 +60,8 @@ SLIME = Target(
     process_roles=SLIME_ROLES,
     roles=SLIME_ROLES | {"reward"},
     algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "dapo"}),
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     stale_rollouts_apart=True,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     pretraining=False,
     one_epoch=True,
     max_staleness=1,
@@ -75,10 +69,5 @@ SLIME = Target(
     shared_settings=True,
     offloads_to_generate=True,
     offloads_to_train=True,
-    overlaps_only_stale=True,
     shared_reference=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

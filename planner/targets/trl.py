@@ -1,7 +1,7 @@
 """TRL 1.16.0: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 TRL_ROLES = frozenset({"actor", "reference"})
 """What lives in each of accelerate's processes."""
@@ -28,7 +28,7 @@ TRL_ZERO = TrainingCapabilities(
     # A reward model scores a rank's whole batch in one call, which no micro-batch says.
     roles=TRL_ROLES,
 )
-TRL = Target(
+TRL = FrameworkTarget(
     name="trl@1.16.0",
     summary="TRL 1.16.0: accelerate (FSDP2 or DeepSpeed ZeRO) to train and score, vLLM to generate",
     training=(TRL_ZERO,),
@@ -45,24 +45,13 @@ TRL = Target(
     algorithms=frozenset({"grpo", "rloo"}),
     optimizers=frozenset({"adam"}),
     recomputes_log_probs=True,
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     max_staleness=0,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     padded_only=True,
     kl_places=(("grpo", "loss"), ("rloo", "reward")),
     one_turn=True,
     shared_settings=True,
     one_micro_batch=True,
     one_server=True,
-    overlaps_only_stale=True,
     shared_reference=True,
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

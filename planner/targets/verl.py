@@ -1,7 +1,7 @@
 """verl 0.9.1: what it can run."""
 
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.target import Target
+from automap.planner.targets.framework import FrameworkTarget
 
 VERL_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in verl."""
@@ -47,7 +47,7 @@ VERL_SERVED = TrainingCapabilities(
     scoring_shardings=frozenset({"none"}),
     roles=frozenset({"reward"}),
 )
-VERL = Target(
+VERL = FrameworkTarget(
     name="verl@0.9.1",
     summary="verl 0.9.1: Megatron-core or FSDP for all that trains, vLLM or SGLang to generate",
     training=(VERL_MEGATRON, VERL_FSDP, VERL_SERVED),
@@ -65,23 +65,11 @@ VERL = Target(
     # Its ReMax is the older trainer's.
     not_apart=frozenset({"remax"}),
     one_engine=True,
-    one_gpu_type=True,
-    ranges="equal",
-    shadows_apart=True,
     stale_rollouts_apart=True,
-    tensor_in_node=True,
-    whole_nodes=True,
     even_batches=True,
-    within_positions=True,
     pretraining=False,
     served_roles=frozenset({"reward"}),
     one_epoch_apart=True,
-    overlaps_only_stale=True,
     packed_context=True,
     shared_reference=True,
-    # What is exported has been held against verl's CUDA installation alone.
-    cuda_only=True,
-    streams=False,
-    training_precisions=frozenset({"bf16"}),
-    takes_memory_settings=False,
 )

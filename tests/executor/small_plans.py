@@ -81,6 +81,8 @@ def small_plan(
     """
     spec = small_spec(algorithm, roles, **workload)
     overlap = {"staleness": staleness, "iteration_barrier": barrier}
+    if continuous and staleness:
+        overlap |= {"continuous_rollouts": True, "keep_cache_at_sync": keep_cache}
     spec = spec.model_copy(update={"search": spec.search.model_copy(update=overlap)})
     copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
     if shadow is not None:
@@ -91,11 +93,10 @@ def small_plan(
     ]
     calls.sort(key=lambda call: order.index(call.id) if call.id in order else len(order))
     plan = estimate(spec, Placement(copies=list(copies.values()), calls=calls))
-    if not continuous:
+    if not continuous or staleness:
         return plan
-    # Its seconds, which no test here reads, stay those of batches.
-    flows = {"continuous_rollouts": True, "keep_cache_at_sync": keep_cache}
-    search = spec.search.model_copy(update=flows)
+    # No spec may ask for it: what a run says of such a plan is tested.
+    search = spec.search.model_copy(update={"continuous_rollouts": True})
     return plan.model_copy(update={"spec": plan.spec.model_copy(update={"search": search})})
 
 

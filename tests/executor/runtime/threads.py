@@ -175,12 +175,14 @@ class Response:
             int(prompt.tensor(name)) for name in ("iteration", "prompt_id", "number")
         )
         seed = (iteration * 1000 + prompt_id) * 100 + number
-        self.prompt, self.generator = prompt, torch.Generator().manual_seed(seed)
+        self.iteration, self.prompt, self.generator = iteration, prompt, torch.Generator().manual_seed(seed)
         self.length = int(torch.randint(1, LONGEST + 1, (), generator=self.generator))
         self.token = prompt.ragged("prompt_tokens").values[-1]
         self.tokens: list[Tensor] = []
         self.log_probs: list[Tensor] = []
         self.versions: list[int] = []
+        # Chance alone seldom lets a response of six tokens be in flight when weights come.
+        self.may_await_weights = self.length > 1 and number == 0
 
     @property
     def request(self) -> int:
@@ -189,6 +191,14 @@ class Response:
     @property
     def has_ended(self) -> bool:
         return len(self.tokens) == self.length
+
+    def awaits_weights(self, version: int) -> bool:
+        """Whether it takes its second token from newer weights than the first.
+
+        Those come for certain only to a batch that is not the next to be trained on.
+        """
+        is_ahead = self.iteration - 1 > version
+        return self.may_await_weights and is_ahead and self.versions == [version]
 
     def step(self, weights: Weights, *, greedy: bool = False, version: int = 0) -> None:
         table = weights.table.detach().log_softmax(-1)
@@ -248,7 +258,7 @@ class TableRollout:
         self.turns.append((version, [each.request for each in self.in_flight]))
         for _ in range(num_steps):
             for response in self.in_flight:
-                if not response.has_ended:
+                if not response.has_ended and not response.awaits_weights(version):
                     response.step(self.received, version=version)
         ended = [each for each in self.in_flight if each.has_ended]
         self.in_flight = [each for each in self.in_flight if not each.has_ended]
