@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
@@ -40,6 +41,9 @@ from automap.service.storage.database import Database
 from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
 
+READERS = 2
+"""Threads that read a stored plan at once: one waits for the database while the other one works."""
+
 
 def create_app(settings: Settings) -> FastAPI:
     """The service as an ASGI application; the database must have been migrated."""
@@ -56,6 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.head_revision = migrations.head_revision()
     app.state.keys = known_keys = Keys(database, settings)
     app.state.limits = KeyLimits(settings)
+    app.state.readers = CapacityLimiter(READERS)
     app.state.metrics = metrics = Metrics()
     metrics.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
-from anyio import from_thread
+from anyio import CapacityLimiter, from_thread
 from fastapi import Depends, Header, Request
 from sqlalchemy.orm import Session
 
@@ -34,6 +34,15 @@ async def _database(service: ServiceDep) -> Database:
 
 
 DatabaseDep = Annotated[Database, Depends(_database)]
+
+
+async def _readers(request: Request) -> CapacityLimiter:
+    readers: CapacityLimiter = request.app.state.readers
+    return readers
+
+
+ReadersDep = Annotated[CapacityLimiter, Depends(_readers)]
+"""Threads for short reads. As many as there are clients would mostly wait for one another."""
 
 
 def _write_session(database: DatabaseDep) -> Iterator[Session]:

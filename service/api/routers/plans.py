@@ -1,6 +1,7 @@
 from typing import Annotated
 from uuid import UUID
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
@@ -14,6 +15,7 @@ from automap.service.api.dependencies import (
     DatabaseDep,
     KeyDep,
     PreferHeader,
+    ReadersDep,
     ReadSessionDep,
     ServiceDep,
     SessionDep,
@@ -152,10 +154,16 @@ def list_plan_history(
         **problem_responses(404, 422, 503),
     },
 )
-def get_plan(plan_id: UUID, database: DatabaseDep, if_none_match: KnownHeader = None) -> Response:
+async def get_plan(
+    plan_id: UUID, database: DatabaseDep, readers: ReadersDep, if_none_match: KnownHeader = None
+) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-    with database.reading() as session:
-        found = plan_documents.stored_record(session, plan_id)
+
+    def read() -> plan_documents.StoredRecord:
+        with database.reading() as session:
+            return plan_documents.stored_record(session, plan_id)
+
+    found = await to_thread.run_sync(read, limiter=readers)
     return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 

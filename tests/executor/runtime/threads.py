@@ -175,7 +175,11 @@ class Response:
             int(prompt.tensor(name)) for name in ("iteration", "prompt_id", "number")
         )
         seed = (iteration * 1000 + prompt_id) * 100 + number
-        self.iteration, self.prompt, self.generator = iteration, prompt, torch.Generator().manual_seed(seed)
+        self.iteration, self.prompt, self.generator = (
+            iteration,
+            prompt,
+            torch.Generator().manual_seed(seed),
+        )
         self.length = int(torch.randint(1, LONGEST + 1, (), generator=self.generator))
         self.token = prompt.ragged("prompt_tokens").values[-1]
         self.tokens: list[Tensor] = []
