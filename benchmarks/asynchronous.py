@@ -1,6 +1,7 @@
 """A tiny job whose iterations overlap, beside the synchronous one on as many cores.
 
     python -m benchmarks.asynchronous [--seeds 3] [--iterations 60] [--runs NAME …]
+        [--learning-rate 0.005]
 
 The synchronous job is `examples/tiny-grpo-cpu.yaml` as it stands: both cores train, both generate.
 In the others one core trains while the other one generates, and old rollouts are corrected for:
@@ -38,7 +39,9 @@ ALLOWED_LOSS = 0.1
 """Of the synchronous reward."""
 
 
-def job(name: str, *, seed: int, iterations: int) -> tuple[Plan, RunSettings]:
+def job(
+    name: str, *, seed: int, iterations: int, learning_rate: float | None = None
+) -> tuple[Plan, RunSettings]:
     """The synchronous job, or an overlapping one with a correction."""
     search = {"staleness": CONTINUOUS.get(name, 1), "continuous_rollouts": name in CONTINUOUS}
     overlaps = partial(_overlap, search=search)
@@ -49,6 +52,12 @@ def job(name: str, *, seed: int, iterations: int) -> tuple[Plan, RunSettings]:
         correction = name if name in CORRECTIONS else CORRECTIONS[0]
         algorithm = {**settings.algorithm.model_dump(), "off_policy_correction": correction}
         changes["algorithm"] = type(settings.algorithm).model_validate(algorithm)
+    if learning_rate is not None:
+        actor = settings.training["actor"]
+        optimizer = actor.optimizer.model_copy(update={"learning_rate": learning_rate})
+        changes["training"] = settings.training | {
+            "actor": actor.model_copy(update={"optimizer": optimizer})
+        }
     # A checkpoint ends the overlap: none but the last.
     changes["checkpoint"] = settings.checkpoint.model_copy(update={"every_iterations": None})
     return plan, settings.model_copy(update=changes)
@@ -70,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--runs", nargs="+", choices=NAMES[1:], default=NAMES[1:])
+    parser.add_argument("--learning-rate", type=float, help="of all runs; else the example's")
     given = parser.parse_args(arguments)
     rewards: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -78,7 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(given.seeds):
             for name in (SYNCHRONOUS, *given.runs):
-                plan, settings = job(name, seed=seed, iterations=given.iterations)
+                plan, settings = job(
+                    name,
+                    seed=seed,
+                    iterations=given.iterations,
+                    learning_rate=given.learning_rate,
+                )
                 found = metrics_of(plan, settings, folder=Path(folder) / f"{name}-{seed}")
                 planned[name] = plan.iteration_seconds
                 rewards[name].append(mean(each["critic/score/mean"] for each in found[-LAST:]))
