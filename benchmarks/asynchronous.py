@@ -1,7 +1,7 @@
 """A tiny job whose iterations overlap, beside the synchronous one on as many cores.
 
     python -m benchmarks.asynchronous [--seeds 3] [--iterations 60] [--runs NAME …]
-        [--learning-rate 0.005]
+        [--learning-rate 0.005] [--slow-reward]
 
 The synchronous job is `examples/tiny-grpo-cpu.yaml` as it stands: both cores train, both generate.
 In the others one core trains while the other one generates, and old rollouts are corrected for:
@@ -11,13 +11,16 @@ seconds per iteration beside the plan's, how many times faster each run was than
 of its seed, which ran just before it (least and most over the seeds; a machine that is not quiet
 shows there), and the mean reward of the last iterations:
 learning counts as unharmed where it is at most 10 % below the synchronous one.
+
+With `--slow-reward` the reward of every run waits for 3 ms per response, as one does that runs what
+the model wrote (`benchmarks.slow_reward`), and the spec says so: cores that have nothing to do in a
+synchronous run generate or train in the others.
 """
 
 import argparse
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -27,6 +30,7 @@ from rich.table import Table
 
 from automap.executor.settings import RunSettings
 from automap.planner.plan.types import Plan
+from benchmarks import slow_reward as slow_reward_module
 from benchmarks.learning import LAST, metrics_of
 from benchmarks.tiny_jobs import tiny_job
 
@@ -40,18 +44,34 @@ ALLOWED_LOSS = 0.1
 
 
 def job(
-    name: str, *, seed: int, iterations: int, learning_rate: float | None = None
+    name: str,
+    *,
+    seed: int,
+    iterations: int,
+    learning_rate: float | None = None,
+    slow_reward: bool = False,
 ) -> tuple[Plan, RunSettings]:
     """The synchronous job, or an overlapping one with a correction."""
     search = {"staleness": CONTINUOUS.get(name, 1), "continuous_rollouts": name in CONTINUOUS}
-    overlaps = partial(_overlap, search=search)
-    change = overlaps if name != SYNCHRONOUS else _keep
+
+    def change(document: dict[str, Any]) -> None:
+        if slow_reward:
+            seconds = slow_reward_module.SECONDS_PER_RESPONSE
+            document["models"]["reward"]["seconds_per_response"] = seconds
+            document["models"]["reward"]["concurrency"] = 1
+        if name != SYNCHRONOUS:
+            _overlap(document, search=search)
+
     plan, settings = tiny_job("grpo", seed=seed, change=change)
     changes: dict[str, Any] = {"iterations": iterations}
     if name != SYNCHRONOUS:
         correction = name if name in CORRECTIONS else CORRECTIONS[0]
         algorithm = {**settings.algorithm.model_dump(), "off_policy_correction": correction}
         changes["algorithm"] = type(settings.algorithm).model_validate(algorithm)
+    if slow_reward:
+        path = f"{slow_reward_module.__name__}:{slow_reward_module.count_token.__name__}"
+        reward = settings.functions["reward"].model_copy(update={"path": path})
+        changes["functions"] = {"reward": reward}
     if learning_rate is not None:
         actor = settings.training["actor"]
         optimizer = actor.optimizer.model_copy(update={"learning_rate": learning_rate})
@@ -61,10 +81,6 @@ def job(
     # A checkpoint ends the overlap: none but the last.
     changes["checkpoint"] = settings.checkpoint.model_copy(update={"every_iterations": None})
     return plan, settings.model_copy(update=changes)
-
-
-def _keep(document: dict[str, Any]) -> None:
-    """The example as it stands."""
 
 
 def _overlap(document: dict[str, Any], *, search: dict[str, Any]) -> None:
@@ -80,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--runs", nargs="+", choices=NAMES[1:], default=NAMES[1:])
     parser.add_argument("--learning-rate", type=float, help="of all runs; else the example's")
+    parser.add_argument("--slow-reward", action="store_true", help="3 ms per response, in all runs")
     given = parser.parse_args(arguments)
     rewards: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -93,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     seed=seed,
                     iterations=given.iterations,
                     learning_rate=given.learning_rate,
+                    slow_reward=given.slow_reward,
                 )
                 found = metrics_of(plan, settings, folder=Path(folder) / f"{name}-{seed}")
                 planned[name] = plan.iteration_seconds
