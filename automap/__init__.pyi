@@ -35,5 +35,6 @@ from .planner import replan as replan
 from .planner import simulate as simulate
 from .planner import suggest as suggest
 from .planner import target_cost as target_cost
+from .planner import target_costs as target_costs
 from .planner import validate as validate
 from .planner import what_if as what_if

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from automap import JobSpec, TargetCost, target_cost
+from automap import JobSpec, TargetCost, target_costs
 from automap.planner.spec import TargetName
 from benchmarks.instances import EXAMPLES
 from benchmarks.population_jobs import drawn
@@ -74,7 +74,7 @@ def main() -> None:
     shares: dict[str, list[float]] = {target: [] for target in targets}
     found = examples(given.only) if given.jobs is None else random_jobs(given.jobs)
     for name, spec in track(list(found), console=Console(stderr=True)):
-        costs = [target_cost(spec, target, by_limit=not given.brief) for target in targets]
+        costs = target_costs(spec, targets, by_limit=not given.brief)
         rows.append(row(name, costs))
         for cost in costs:
             if cost.share is not None:

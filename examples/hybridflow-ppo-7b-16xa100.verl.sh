@@ -47,7 +47,7 @@ if [ -n "$missing" ]; then
 fi
 
 # Keys change between versions.
-version=$(python3 -c 'import importlib.metadata as m; print(m.version('"'"'verl'"'"'))')
+version=$(python3 -c 'import importlib.metadata as m; print(m.version("verl"))')
 case "$version" in
   0.9.1) ;;
   *)
@@ -188,7 +188,8 @@ settings=(
   actor_rollout_ref.rollout.max_num_seqs=128
   # actor.generate: kv_cache_bytes 59995324416
   +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=59995324416
-  # actor.generate: 70078205952 of 85899345920 bytes
+  # actor.generate: 10082881536 bytes of weights and buffers and 59995324416 of cache, of
+  #   85899345920
   actor_rollout_ref.rollout.gpu_memory_utilization=0.8158
   # actor.generate on GPUs that others use too
   actor_rollout_ref.rollout.free_cache_engine=True

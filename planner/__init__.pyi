@@ -45,5 +45,6 @@ from .studies.schedules import ScheduleCost as ScheduleCost
 from .studies.schedules import schedules as schedules
 from .studies.target_cost import TargetCost as TargetCost
 from .studies.target_cost import target_cost as target_cost
+from .studies.target_cost import target_costs as target_costs
 from .studies.what_if import what_if as what_if
 from .validation.validate import validate as validate

@@ -1,6 +1,5 @@
 """Why a framework cannot be told a plan: every limit of it that the plan breaks."""
 
-import math
 from collections.abc import Iterator
 
 from automap.planner.cost.constants import HOST_SHARE
@@ -14,10 +13,9 @@ from automap.planner.exports.subject import Subject, overlap
 from automap.planner.exports.turns import turn_refusals
 from automap.planner.plan.types import CallPlan
 from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
-from automap.planner.targets.trl import TRL
+from automap.planner.targets import TARGETS
 from automap.planner.units import GIB
 
-KL_PLACES = dict(TRL.kl_places)
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -103,8 +101,6 @@ def _kind_refusals(subject: Subject) -> Iterator[Broken]:
 
 def _model_refusals(subject: Subject) -> Iterator[Broken]:
     """Models and losses that some frameworks lack."""
-    if subject.job.spec.workload.kl == "loss":
-        yield Broken("kl_loss", "job", "workload.kl is loss")
     for role, model in subject.job.models.items():
         if model.lora_rank:
             yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
@@ -117,7 +113,8 @@ def _loop_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("staleness_apart", "actor", f"staleness is {spec.search.staleness}")
     if spec.workload.packed_sequences:
         yield Broken("packed", "job", "packed_sequences is true")
-    place = KL_PLACES.get(spec.algorithm or "")
+    [target] = [each for each in TARGETS.values() if each.name == subject.framework.target]
+    place = dict(target.kl_places).get(spec.algorithm or "")
     if spec.workload.kl not in ("none", place):
         yield Broken("kl_place", "job", f"kl is {spec.workload.kl}, the algorithm {spec.algorithm}")
     if spec.workload.turns > 1:
@@ -254,17 +251,6 @@ def engine_bytes(call: CallPlan) -> int:
     """Bytes on a GPU of the engine of a generation alone, with the cache that the plan gives it."""
     kinds = call.bytes_by_kind
     return kinds.total - kinds.kv_cache + (call.kv_cache_bytes or 0)
-
-
-def static_bytes(subject: Subject, call: CallPlan) -> int:
-    """Bytes on a GPU of an engine's weights and cache; a shadow's weights are its own bytes."""
-    weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
-    return weights + (call.kv_cache_bytes or 0)
-
-
-def share_below(part: int, whole: int) -> float:
-    """A share in ten-thousandths, rounded down: more might not be free."""
-    return math.floor(10_000 * part / whole) / 10_000
 
 
 def host_bytes(subject: Subject, pool: str, node: int) -> int:

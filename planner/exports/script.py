@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.subject import Subject
+from automap.planner.frameworks.description import Framework
 
 FILL_IN = "FILL_IN"
 """What a placeholder is until it is given."""
@@ -68,6 +69,12 @@ def placeholders(launch: Launch) -> Iterator[str]:
           exit 2
         fi"""
     )
+
+
+def need_installed(launch: Launch, framework: Framework) -> str:
+    """Leave where another version of a framework's package is installed than the launch is for."""
+    printed = f'import importlib.metadata as m; print(m.version("{framework.name}"))'
+    return need_version(launch, f"$(python3 -c {shlex.quote(printed)})", framework.version)
 
 
 def need_version(launch: Launch, found: str, *versions: str) -> str:

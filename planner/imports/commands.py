@@ -1,7 +1,8 @@
 """The command of a script that starts a job: which one, and what was not read on the way to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
@@ -12,6 +13,7 @@ from automap.planner.imports.shell.syntax import ShellError
 from automap.planner.imports.shell.walk import Reading, Started, Walk
 
 MAX_LISTED = 10
+PROGRAM = ".py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class Dialect:
     sections: tuple[str, ...] = ()
     """Sections that every configuration of its has, and no other framework's; empty: it has no
     configurations."""
+    bases: tuple[str, ...] = ()
+    """How names of its own configurations begin, which others inherit from."""
+    programs: Callable[[LaunchFile], bool] = lambda _: False
+    """Whether a file is a program in Python that is one of its launches."""
 
 
 def job_of(
@@ -63,16 +69,16 @@ def started(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> 
 
 
 def starts_in(files: Sequence[LaunchFile], answers: Answers, dialect: Dialect) -> str:
-    """Where the scripts start a framework, for messages; empty: nowhere, or nothing is read."""
-    scripts = [each for each in files if each.text]
+    """Where a launch says that it is a framework's, for messages; empty: nowhere that is read."""
+    scripts = [each for each in files if each.text and not each.name.endswith(PROGRAM)]
     if not scripts:
-        return _sections_in(files, dialect)
+        return _programs_in(files, dialect) or _sections_in(files, dialect)
     try:
         jobs = _jobs(scripts, answers, dialect)[0]
     except ShellError:
-        return ""
+        jobs = []
     if not jobs:
-        return ""
+        return _sections_in(files, dialect)
     command, place = jobs[0]
     return f"{command.source} line {command.line} starts {command.words[place].shown[:80]}"
 
@@ -83,7 +89,24 @@ def _sections_in(files: Sequence[LaunchFile], dialect: Dialect) -> str:
         keys = each.document if isinstance(each.document, dict) else {}
         if dialect.sections and all(section in keys for section in dialect.sections):
             return f"{each.name} has the section {' and '.join(dialect.sections)}"
+        for base in bases_of(keys):
+            if dialect.bases and base.startswith(dialect.bases):
+                return f"{each.name} inherits from {base}"
     return ""
+
+
+def bases_of(document: Mapping[Any, Any]) -> list[str]:
+    """Names of the configurations that one inherits from, without their folders and `.yaml`."""
+    given = document.get("defaults")
+    named = given if isinstance(given, list) else [given]
+    names = (each for each in named if isinstance(each, str))
+    return [each.rpartition("/")[2].removesuffix(".yaml") for each in names]
+
+
+def _programs_in(files: Sequence[LaunchFile], dialect: Dialect) -> str:
+    """Which of the files is a program that is a launch; empty: none."""
+    name = next((each.name for each in files if each.text and dialect.programs(each)), "")
+    return f"{name} is a program with its trainer" if name else ""
 
 
 def _jobs(

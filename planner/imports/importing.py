@@ -11,7 +11,7 @@ from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework, framework, framework_names
 from automap.planner.imports.areal.overrides import DIALECT as AREAL
 from automap.planner.imports.areal.reading import read as read_areal
-from automap.planner.imports.commands import Dialect, started, starts_in
+from automap.planner.imports.commands import PROGRAM, Dialect, started, starts_in
 from automap.planner.imports.hazards import hazards_of
 from automap.planner.imports.hazards import token_budgets as budgets_of
 from automap.planner.imports.launch import (
@@ -68,7 +68,7 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
     """
     described = framework(target)
     try:
-        return IMPORTERS[described.name](files, answers, described)
+        return IMPORTERS[described.name](_read(files, described), answers, described)
     except NotImportableError:
         _need_own(files, answers, described)
         raise
@@ -82,6 +82,21 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
             raise
         summary = f"{error.field}: {error.message}"
         raise NotImportableError(target, [Reason(summary=summary, remedy=error.remedy)]) from None
+
+
+def _read(files: Sequence[LaunchFile], described: Framework) -> list[LaunchFile]:
+    """The files that are read: programs in Python are not, but those that a framework's may be.
+
+    Raises:
+        NotImportableError: there are none but such programs.
+    """
+    programs = DIALECTS[described.name].programs
+    found = [each for each in files if not each.name.endswith(PROGRAM) or programs(each)]
+    if files and not found:
+        summary = f"{files[0].name} is Python, and is not run"
+        remedy = "name the script that starts it"
+        raise NotImportableError(described.target, [Reason(summary=summary, remedy=remedy)])
+    return found
 
 
 def _need_own(files: Sequence[LaunchFile], answers: Answers, described: Framework) -> None:

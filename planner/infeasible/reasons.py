@@ -9,6 +9,7 @@ from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
 from automap.planner.infeasible.memory import HostNeed, least_host_needs, least_needs
 from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk, remedies, remedy_of
+from automap.planner.infeasible.targets import target_to_blame
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.search import (
@@ -70,6 +71,7 @@ def diagnose(job: Job) -> Diagnosis:
     alone = _to_blame(least_needs(job))
     if alone:
         reasons = [_too_large(need) for need in alone]
+        reasons += target_to_blame(job, [need.call for need in alone])
         return Diagnosis(reasons, alone[0].call, alone[0].over_bytes)
     found = excess_of(job.spec)
     if found is not None and found.over_bytes > 0:
@@ -81,6 +83,7 @@ def diagnose(job: Job) -> Diagnosis:
     if hosts:
         return Diagnosis(hosts)
     without = _without_layout(job)
+    without += target_to_blame(job, [each.phase for each in without if each.phase])
     return Diagnosis(without, no_layout=True) if without else Diagnosis([_excluded(job.spec)])
 
 

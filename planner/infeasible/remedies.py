@@ -1,7 +1,8 @@
 """The smallest changes with which an impossible job becomes possible, one of each kind."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from math import inf, isqrt
 
@@ -102,6 +103,16 @@ def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     )
 
 
+def _sound(changes: Iterable[Change]) -> list[Change]:
+    """Changes after which the job is still one: its target may refuse adapters, for instance."""
+    found = []
+    for each in changes:
+        with suppress(SpecError):
+            resolve(each.spec)
+            found.append(each)
+    return found
+
+
 class FeasibilityProbe:
     """Whether changed specs fit, and the smallest changes with which they do.
 
@@ -167,13 +178,14 @@ class FeasibilityProbe:
         # What a GPU lacks is known of the unchanged job only.
         probe = FeasibilityProbe(self.suspect, deadline=self.deadline, profiles=self.profiles)
         seen: set[frozenset[str]] = set()
-        for first in [
+        firsts = [
             *permissions(spec),
             *across_nodes(spec),
             *nothing_kept_free(spec),
             *smaller_rollout(spec),
             *adapters(spec),
-        ]:
+        ]
+        for first in _sound(firsts):
             for second in probe.single_changes(first.spec):
                 both = frozenset((first.text, second.text))
                 if both not in seen:
@@ -184,7 +196,7 @@ class FeasibilityProbe:
         """All at once, without and with more nodes; None where that does not help either."""
         changes: list[Change] = []
         for kind in (permissions, across_nodes, nothing_kept_free, _fewest_bits, adapters):
-            while found := kind(changes[-1].spec if changes else spec):
+            while found := _sound(kind(changes[-1].spec if changes else spec)):
                 changes.append(found[0])
         if not changes or not self.fits(changes[-1].spec):
             grown = next(self._more_gpus(changes[-1].spec if changes else spec), None)

@@ -1,17 +1,19 @@
 """What it costs to plan for a target: its best plan beside the free one, and limit by limit."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from automap.planner.errors import NoSolutionInTimeError, PlanningError
+from automap.planner.errors import NoSolutionInTimeError, PlanningError, SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve, with_table
+from automap.planner.plan.runs_with import refusals
 from automap.planner.plan.types import Plan, ResultModel
 from automap.planner.spec import JobSpec, TargetName
+from automap.planner.studies.conversion import inside_another
 from automap.planner.studies.planned import best_plan
 from automap.planner.targets.limits import limits
 from automap.planner.targets.tables import ANY, TARGETS, inside
@@ -38,16 +40,52 @@ class TargetCost(ResultModel):
     """Absent where the target cannot run the job, or nothing was found."""
     reason: str = ""
     """Why there is no plan."""
+    otherwise: dict[str, Any] = Field(default_factory=dict)
+    """Field of the workload → what its plan has there instead of what the spec asks for."""
     free_value: float | None = None
     """The objective of the best plan without any target, with the same margin of memory; None: the
     time limit ended that search."""
     share: float | None = None
     """How much more the target's plan takes, as a share of that."""
+    lacks: list[str] = Field(default_factory=list)
+    """What of that best plan the target cannot run, a sentence each."""
     limits: list[LimitCost] = Field(default_factory=list)
     """The costliest first; costs do not add up, as limits hide each other. Missing are those
     without which the time limit ended the search."""
     seconds: float = 0.0
     """Wall seconds that all plans together took."""
+
+
+def target_costs(
+    spec: JobSpec,
+    targets: Iterable[TargetName],
+    *,
+    by_limit: bool = True,
+    nearest: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[TargetCost]:
+    """For each target the best plan inside it, what its limits cost in all, and each alone.
+
+    Every plan has the spec's time limit; none is simplified, as what is compared are optima. The
+    best plan of all is searched once for targets that have the same job. Where a target's own is
+    better, because its software is faster, that one is the best of all.
+
+    Args:
+        spec: The job; its own `search.target` does not count.
+        targets: What is to run it.
+        by_limit: False leaves out the plans without one limit.
+        nearest: Where a target has the KL divergence, old log-probabilities or packing otherwise
+            than the spec asks, plan with what it has; what that costs is its limits' cost too.
+        tell: Hears how far it is.
+    """
+    known: dict[str, Plan | None] = {}
+    costs, best = list[tuple[str, TargetCost]](), dict[str, float]()
+    for target in targets:
+        key, cost = _cost(spec, target, known, by_limit=by_limit, nearest=nearest, tell=tell)
+        costs.append((key, cost))
+        if cost.free_value is not None:
+            best[key] = min(best.get(key, cost.free_value), cost.free_value)
+    return [_beside(cost, best[key]) if key in best else cost for key, cost in costs]
 
 
 def target_cost(
@@ -57,68 +95,123 @@ def target_cost(
     by_limit: bool = True,
     tell: Callable[[str], None] = lambda _: None,
 ) -> TargetCost:
-    """The best plan inside a target, what its limits cost in all, and each of them alone.
+    """What one target costs, as `target_costs` has it of several."""
+    return target_costs(spec, [target], by_limit=by_limit, tell=tell)[0]
 
-    Every plan has the spec's time limit; none is simplified, as what is compared are optima.
 
-    Args:
-        spec: The job; its own `search.target` does not count.
-        target: What is to run it.
-        by_limit: False leaves out the plans without one limit.
-        tell: Hears how far it is.
-    """
+def _beside(cost: TargetCost, best: float) -> TargetCost:
+    """A cost beside the best plan of all targets that have the same job."""
+    if cost.plan is None:
+        return cost
+    own = cost.plan.search.objective_value
+    share = own / best - 1.0 if best else 0.0
+    return cost.model_copy(update={"free_value": best, "share": share})
+
+
+def _cost(
+    spec: JobSpec,
+    target: TargetName,
+    known: dict[str, Plan | None],
+    *,
+    by_limit: bool,
+    nearest: bool,
+    tell: Callable[[str], None],
+) -> tuple[str, TargetCost]:
+    """(what tells its job from others, the cost beside its own best plan without limits)."""
     started = time.perf_counter()
+    tell(target)
     try:
-        job = resolve(_for_target(spec, target))
+        job = _job_for(spec, target, nearest=nearest)
         plan = best_plan(job)
     except PlanningError as error:
-        return TargetCost(
-            target=target, plan=None, reason=str(error), seconds=time.perf_counter() - started
-        )
+        seconds = time.perf_counter() - started
+        return "", TargetCost(target=target, plan=None, reason=str(error), seconds=seconds)
+    otherwise = _otherwise(spec, job)
+    as_said = {name: getattr(spec.workload, name) for name in otherwise}
     tell(f"{target} without limits")
-    free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
-    own, costs = plan.search.objective_value, list[LimitCost]()
-    # As the spec has it, also where the target can only pad.
-    as_said = {"packed_sequences": spec.workload.packed_sequences}
-    workload = job.spec.workload.model_copy(update=as_said)
-    own_job = replace(job, spec=job.spec.model_copy(update={"workload": workload}))
-    free_value = _value(with_table(own_job, free))
-    if free_value is not None:
-        free_value = min(own, free_value)  # a search that was cut
-    for words, lifted in limits(TARGETS[target]) if by_limit else ():
-        tell(f"{target} without: {words}")
-        try:
-            pads = lifted.padded_only or not TARGETS[target].padded_only
-            found = best_plan(with_table(job if pads else own_job, lifted)).search
-        except NoSolutionInTimeError:
-            continue  # the larger space takes longer
-        costs.append(
-            LimitCost(
-                limit=words,
-                objective_value=found.objective_value,
-                share=max(1.0 - found.objective_value / own, 0.0) if own else 0.0,
-                proven=found.status == "optimal" and plan.search.status == "optimal",
-            )
-        )
-    return TargetCost(
+    # Packed where the spec has it so, also where the target can only pad.
+    asked = _with(job, packed_sequences=spec.workload.packed_sequences, **as_said)
+    key = _key(asked)
+    free, own = _free_plan(asked, key, known), plan.search.objective_value
+    # The target's software may be faster, and the search of the larger space may have been cut.
+    free_value = None if free is None else min(own, free.search.objective_value)
+    lacks = free is not None and free.search.objective_value < own
+    unpadded = _with(job, packed_sequences=spec.workload.packed_sequences)
+    costs = _limit_costs(job, unpadded, plan, tell) if by_limit else ()
+    return key, TargetCost(
         target=target,
         plan=plan,
+        otherwise=otherwise,
         free_value=free_value,
-        share=None if free_value is None else own / free_value - 1.0 if free_value else 0.0,
+        lacks=refusals(job, free.placement(), TARGETS[target]) if free and lacks else [],
         limits=sorted(costs, key=lambda each: -each.share),
         seconds=time.perf_counter() - started,
     )
 
 
-def _for_target(spec: JobSpec, target: TargetName) -> JobSpec:
-    asked = inside(spec, target)
+def _key(job: Job) -> str:
+    """What tells a job from others, whatever is to run it."""
+    search = job.spec.search.model_copy(update={"target": None})
+    spec = job.spec.model_copy(update={"search": search}).model_dump_json()
+    return f"{job.max_out_of_memory_probability} {spec}"
+
+
+def _free_plan(job: Job, key: str, known: dict[str, Plan | None]) -> Plan | None:
+    """The best plan without any target, None if not found in time; `known`: of jobs before."""
+    if key not in known:
+        free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
+        try:
+            known[key] = best_plan(with_table(job, free))
+        except NoSolutionInTimeError:
+            known[key] = None
+    return known[key]
+
+
+def _limit_costs(
+    job: Job, unpadded: Job, plan: Plan, tell: Callable[[str], None]
+) -> Iterator[LimitCost]:
+    """Each limit alone; `unpadded` has sequences as the spec has them, where the target pads."""
+    target, own = TARGETS[job.target.name], plan.search.objective_value
+    for words, lifted in limits(target):
+        tell(f"{target.name} without: {words}")
+        try:
+            pads = lifted.padded_only or not target.padded_only
+            found = best_plan(with_table(job if pads else unpadded, lifted)).search
+        except NoSolutionInTimeError:
+            continue  # the larger space takes longer
+        yield LimitCost(
+            limit=words,
+            objective_value=found.objective_value,
+            share=max(1.0 - found.objective_value / own, 0.0) if own else 0.0,
+            proven=found.status == "optimal" and plan.search.status == "optimal",
+        )
+
+
+def _job_for(spec: JobSpec, target: TargetName, *, nearest: bool) -> Job:
+    """The job for a target, whose best plan is asked for, and no simpler one."""
+    try:
+        return resolve(_optimal(inside(spec, target)))
+    except SpecError:
+        if not nearest:
+            raise
+        return resolve(_optimal(inside_another(spec, target)))
+
+
+def _otherwise(spec: JobSpec, job: Job) -> dict[str, Any]:
+    """Settings of the workload that a job has otherwise than its spec says."""
+    return {
+        name: getattr(job.spec.workload, name)
+        for name in sorted(spec.workload.model_fields_set)
+        if getattr(job.spec.workload, name) != getattr(spec.workload, name)
+    }
+
+
+def _with(job: Job, **workload: Any) -> Job:
+    """A job with some fields of its workload changed, and nothing checked."""
+    changed = job.spec.workload.model_copy(update=workload)
+    return replace(job, spec=job.spec.model_copy(update={"workload": changed}))
+
+
+def _optimal(asked: JobSpec) -> JobSpec:
     search = asked.search.model_copy(update={"simplicity_tolerance": 0.0})
     return asked.model_copy(update={"search": search})
-
-
-def _value(job: Job) -> float | None:
-    """The objective of the best plan; None where the time limit ends the search before."""
-    try:
-        return best_plan(job).search.objective_value
-    except NoSolutionInTimeError:
-        return None

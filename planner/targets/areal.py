@@ -5,6 +5,7 @@ from automap.planner.targets.framework import FrameworkTarget
 
 AREAL_ROLES = frozenset({"actor", "reference", "critic"})
 """What AReaL has engines for; rewards are functions."""
+AREAL_ALGORITHMS = frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"})
 AREAL_MEGATRON = TrainingCapabilities(
     name="megatron",
     # Gradients are not overlapped, and sequences are dealt to ranks evenly by their tokens.
@@ -58,7 +59,7 @@ AREAL = FrameworkTarget(
         tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     roles=AREAL_ROLES | {"reward"},
-    algorithms=frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"}),
+    algorithms=AREAL_ALGORITHMS,
     optimizers=frozenset({"adam"}),
     one_engine=True,
     # On the actor's GPUs its engines are of one GPU each, start while the actor is there, and read
@@ -66,7 +67,7 @@ AREAL = FrameworkTarget(
     rollouts_apart=True,
     pretraining=False,
     one_epoch=True,
-    kl_terms=frozenset({"none", "reward"}),
+    kl_places=tuple((algorithm, "reward") for algorithm in sorted(AREAL_ALGORITHMS)),
     turns=(
         ("critic", "forward"),
         ("reference", "forward"),

@@ -59,9 +59,17 @@ def left_open(spec: JobSpec, target: Target) -> dict[str, object]:
     found: dict[str, object] = {}
     if spec.workload.rollout_engine not in target.rollout.names:
         found["rollout_engine"] = min(target.rollout.names)
-    if target.padded_only:
-        found["packed_sequences"] = False
+    if target.padded_only or target.packed_only:
+        found["packed_sequences"] = target.packed_only
+    if _computes_again(spec, target):
+        found["old_log_probs"] = "recompute"
     place = dict(target.kl_places).get(spec.algorithm or "")
     if place is not None and spec.workload.kl != "none":
         found["kl"] = place
     return found
+
+
+def _computes_again(spec: JobSpec, target: Target) -> bool:
+    """Whether a target computes old log-probabilities again, whatever the spec asks for."""
+    in_reward = spec.workload.kl == "reward"
+    return target.recomputes_log_probs or (target.recomputes_for_reward_kl and in_reward)

@@ -92,8 +92,6 @@ class Target:
     """A batch is trained on once."""
     max_staleness: int | None = None
     """The largest `search.staleness`; None: any."""
-    kl_terms: frozenset[str] | None = None
-    """`workload.kl` that it has; without a set, every one."""
     turns: tuple[tuple[str, str], ...] = ()
     """(role, kind) of calls that follow one another in this order, wherever they are; without any,
     calls wait for what they read alone."""
@@ -102,7 +100,8 @@ class Target:
     padded_only: bool = False
     """Sequences are padded, never packed."""
     kl_places: tuple[tuple[str, str], ...] = ()
-    """(algorithm, the `workload.kl` that it has beside none); of others, any."""
+    """(algorithm, the `workload.kl` that it has beside none); of others, any. Where a spec leaves
+    it open, it is that one."""
     one_turn: bool = False
     """Responses have one turn."""
     shared_settings: bool = False
@@ -253,9 +252,6 @@ class Target:
     def _refuses_batches(self, spec: JobSpec) -> tuple[str, str] | None:
         workload, search = spec.workload, spec.search
         prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
-        if self.kl_terms is not None and workload.kl not in self.kl_terms:
-            known = " or ".join(sorted(self.kl_terms))
-            return "workload.kl", f"it is {workload.kl}; {known} is known"
         if self.packed_only and not workload.packed_sequences:
             return "workload.packed_sequences", "it is false"
         if self.padded_only and workload.packed_sequences:

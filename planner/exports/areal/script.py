@@ -1,7 +1,5 @@
 """The shell script of an AReaL launch: Ray where there are several nodes, and the program."""
 
-import shlex
-
 from automap.planner.exports import script
 from automap.planner.exports.areal.document import CONFIG
 from automap.planner.exports.launch import Launch
@@ -12,18 +10,16 @@ PROGRAM = "TRAIN_PROGRAM"
 
 def script_of(subject: Subject, launch: Launch) -> str:
     """The script; every name that people gave is a comment of one line."""
-    framework = subject.framework
     given = [each.variable for each in launch.placeholders if each.variable != PROGRAM]
-    printed = f"import importlib.metadata as m; print(m.version({framework.name!r}))"
     parts = [
         *script.head(subject, launch, iterations="total_train_steps"),
         *script.placeholders(launch),
         f"export {' '.join(given)}",
-        script.need_version(launch, f"$(python3 -c {shlex.quote(printed)})", framework.version),
+        script.need_installed(launch, subject.framework),
         *script.environment(subject, launch),
-        f'CONFIG="${{CONFIG:-{CONFIG}}}"',
+        f'CONFIG="${{CONFIG:-$(dirname "${{BASH_SOURCE[0]}}")/{CONFIG}}}"',
         'if [ ! -f "$CONFIG" ]; then',
-        f'  echo "not started: {CONFIG} is not in $PWD" >&2',
+        f'  echo "not started: put {CONFIG} beside this script" >&2',
         "  exit 2",
         "fi",
         *(script.start_of_ray(launch) if launch.num_nodes > 1 else []),

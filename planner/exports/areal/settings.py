@@ -10,13 +10,9 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.documents import yaml_text
 from automap.planner.exports.launch import Launch, LaunchSetting, Placeholder
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
-from automap.planner.exports.refusals import (
-    PRECISIONS,
-    engine_bytes,
-    share_below,
-    static_bytes,
-)
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CopyPlan
@@ -217,11 +213,5 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     engines = layout.data_parallel_size
     shared = f"{sequences} sequences on engines: {engines}"
     lines.add("concurrent_sequences", math.ceil(sequences / engines), shared, role=engine)
-    memory, cache = subject.pool(subject.rollout).gpu.memory_bytes, call.kv_cache_bytes or 0
-    # A shadow's weights are its own bytes, not the call's.
-    static = static_bytes(subject, call)
-    whole = engine_bytes(call) - call.bytes_by_kind.weights + static - cache
-    needed = whole if engine == "vllm" else static
-    kinds = "weights and buffers" if engine == "vllm" else "weights"
-    why = f"{call.id}: {needed - cache} bytes of {kinds} and {cache} of cache, of {memory}"
-    lines.add("memory_share", share_below(needed, memory), why, role=engine)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=engine)

@@ -9,10 +9,11 @@ from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import SIZES, VIRTUAL, attention_replicas, stages_of
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.nemo_rl.recipe import RECIPE, recipe_of
 from automap.planner.exports.nemo_rl.script import FOLDER, script_of
-from automap.planner.exports.refusals import PRECISIONS, engine_bytes, share_below
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
 
@@ -204,11 +205,10 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     each = math.ceil(sequences / engines)
     shared = f"{sequences} sequences on engines: {engines}"
     lines.add("concurrent_sequences", each, shared, role=role)
-    cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.rollout).gpu.memory_bytes
+    cache = call.kv_cache_bytes or 0
     lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)
-    needed = engine_bytes(call)
-    share = share_below(needed, memory)
-    lines.add("memory_share", share, f"{call.id}: {needed} of {memory} bytes", role=role)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=role)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)
     quantised = workload.rollout_precision == "fp8"
     stated = f"workload.rollout_precision: {workload.rollout_precision}"

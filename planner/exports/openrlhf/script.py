@@ -14,12 +14,10 @@ from automap.planner.frameworks.description import Framework
 def script_of(subject: Subject, launch: Launch) -> str:
     """The script; every name that people gave is a comment of one line, or quoted."""
     framework = subject.framework
-    printed = f"import importlib.metadata as m; print(m.version({framework.name!r}))"
-    installed = f"$(python3 -c {shlex.quote(printed)})"
     parts = [
         *script.head(subject, launch, iterations="--data.max_samples"),
         *script.placeholders(launch),
-        script.need_version(launch, installed, framework.version),
+        script.need_installed(launch, framework),
         *script.environment(subject, launch),
         *_settings(launch.settings, framework),
         *script.start_of_ray(launch),

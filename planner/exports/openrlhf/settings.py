@@ -5,9 +5,9 @@ from automap.planner.exports.batches import micro_batches, mini_batch_sequences
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.openrlhf.script import script_of
-from automap.planner.exports.refusals import engine_bytes, share_below, static_bytes
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import NodeRange, Subject, same_range
 from automap.planner.exports.zero import homes_of, stage_of, trained
@@ -70,13 +70,8 @@ def _add_engines(subject: Subject, lines: Lines) -> None:
     tensor = layout.tensor_parallel_size
     lines.add("engines", subject.rollout.num_gpus // tensor, because, role=role)
     lines.add("engine_tensor_parallel_size", tensor, because, role=role)
-    memory = subject.pool(subject.rollout).gpu.memory_bytes
-    cache = call.kv_cache_bytes or 0
-    # A shadow's weights are its own bytes, not the call's.
-    needed = engine_bytes(call) - call.bytes_by_kind.weights + static_bytes(subject, call) - cache
-    other = needed - cache
-    why = f"{call.id}: {other} bytes of weights and buffers and {cache} of cache, of {memory}"
-    lines.add("memory_share", share_below(needed, memory), why, role=role)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=role)
     where = "of its own" if subject.apart else "that others use too"
     lines.add("engine_sleeps", not subject.apart, f"{call.id} on GPUs {where}", role=role)
     lines.add("weight_backend", "nccl", "what the price assumes")

@@ -5,7 +5,8 @@ import math
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.refusals import PRECISIONS, engine_bytes, share_below, static_bytes
+from automap.planner.exports.memory_share import memory_share
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CallPlan
@@ -48,8 +49,5 @@ def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
     if precision == "fp8":
         stated = f"workload.rollout_cache_precision: {precision}"
         lines.add("cache_precision", precision, stated, role=ROLE)
-    memory = subject.pool(subject.rollout).gpu.memory_bytes
-    # A shadow's weights are its own bytes, not the call's.
-    needed = engine_bytes(call) - call.bytes_by_kind.weights + static_bytes(subject, call) - cache
-    why = f"{call.id}: {needed} of {memory} bytes, for which the cache's do not count"
-    lines.add("memory_share", share_below(needed, memory), why, role=ROLE)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=ROLE)

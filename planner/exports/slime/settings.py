@@ -9,8 +9,8 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
-from automap.planner.exports.refusals import share_below, static_bytes
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.slime.model import add_model
 from automap.planner.exports.slime.performance import add_performance
@@ -152,8 +152,6 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     shared = f"{sequences} sequences on engines: {engines}"
     lines.add("concurrent_sequences", each, shared, role=role)
     lines.add("sent_sequences", each, shared, role=role)
-    cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.rollout).gpu.memory_bytes
-    weights = static_bytes(subject, call) - cache
-    why = f"{call.id}: {weights} bytes of weights and {cache} of cache, of {memory}"
-    lines.add("memory_share", share_below(weights + cache, memory), why, role=role)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=role)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)

@@ -17,12 +17,10 @@ PORT = 29500
 def script_of(subject: Subject, launch: Launch) -> str:
     """The script; every name that people gave is a comment of one line, or quoted."""
     framework = subject.framework
-    printed = f"import importlib.metadata as m; print(m.version({framework.name!r}))"
-    installed = f"$(python3 -c {shlex.quote(printed)})"
     parts = [
         *script.head(subject, launch, iterations="max_steps"),
         *script.placeholders(launch),
-        script.need_version(launch, installed, framework.version),
+        script.need_installed(launch, framework),
         *_files(),
         *(_server(subject, launch) if subject.apart else ()),
         *_trainer(subject, launch),

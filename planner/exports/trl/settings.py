@@ -5,8 +5,8 @@ from automap.planner.exports.batches import micro_batches, mini_batch_sequences
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
-from automap.planner.exports.refusals import engine_bytes, share_below, static_bytes
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
 from automap.planner.exports.trl.files import (
@@ -150,18 +150,15 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
     lines.add("mode", "server" if subject.apart else "colocate", generates)
     because, tensor = f"{call.id}: {layout.in_short()}", layout.tensor_parallel_size
     lines.add("engine_tensor_parallel_size", tensor, because, role=role)
-    memory = subject.pool(subject.rollout).gpu.memory_bytes
-    cache = call.kv_cache_bytes or 0
-    # A shadow's weights are its own bytes, not the call's.
-    needed = engine_bytes(call) - call.bytes_by_kind.weights + static_bytes(subject, call) - cache
-    why = f"{call.id}: {needed - cache} bytes of weights and buffers and {cache} of cache"
-    lines.add("memory_share", share_below(needed, memory), f"{why}, of {memory}", role=role)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=role)
     longest = longest_sequence(subject)
     lines.add("longest_sequence", longest, "longest prompt and response", role=role)
     if not subject.apart:
         lines.add("engine_sleeps", True, f"{call.id} on GPUs that others use too", role=role)
         return
     lines.add("engines", layout.data_parallel_size, because, role=role)
+    cache = call.kv_cache_bytes or 0
     lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)
     sequences = subject.job.spec.workload.num_sequences
     each = -(-sequences // layout.data_parallel_size)

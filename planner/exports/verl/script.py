@@ -18,12 +18,10 @@ QUOTED = r"""quoted() {
 def script_of(subject: Subject, launch: Launch) -> str:
     """The script; every name that people gave is a comment of one line, or quoted."""
     framework = subject.framework
-    printed = f"import importlib.metadata as m; print(m.version({framework.name!r}))"
-    installed = f"$(python3 -c {shlex.quote(printed)})"
     parts = [
         *script.head(subject, launch, iterations="trainer.total_training_steps"),
         *script.placeholders(launch),
-        script.need_version(launch, installed, framework.version),
+        script.need_installed(launch, framework),
         *script.environment(subject, launch),
         *_settings(launch.settings),
         *script.start_of_ray(launch),

@@ -7,13 +7,9 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
+from automap.planner.exports.memory_share import memory_share, share_below
 from automap.planner.exports.models import model_of
-from automap.planner.exports.refusals import (
-    PRECISIONS,
-    engine_bytes,
-    share_below,
-    static_bytes,
-)
+from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import (
     longest_scored,
     longest_sequence,
@@ -159,17 +155,13 @@ def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
     workload, role = subject.job.spec.workload, "rollout"
     cache = call.kv_cache_bytes or 0
     because = f"{call.id}: kv_cache_bytes {cache}"
-    memory = subject.pool(subject.rollout).gpu.memory_bytes
     if workload.rollout_engine == "vllm":
         lines.add("cache_bytes", cache, because, role=role)
         stated = f"workload.rollout_cache_precision: {workload.rollout_cache_precision}"
         if workload.rollout_cache_precision == "fp8":
             lines.add("cache_precision", "fp8", stated, role=role)
-        needed = engine_bytes(call)
-    else:
-        needed = static_bytes(subject, call)
-    why = f"{call.id}: {needed} of {memory} bytes"
-    lines.add("memory_share", share_below(needed, memory), why, role=role)
+    share, why = memory_share(subject, call)
+    lines.add("memory_share", share, why, role=role)
     where = "of its own" if subject.apart else "that others use too"
     lines.add("engine_sleeps", not subject.apart, f"{call.id} on GPUs {where}", role=role)
 

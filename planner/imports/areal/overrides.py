@@ -13,6 +13,8 @@ from automap.planner.imports.shell.values import Field
 from automap.planner.imports.shell.walk import Reading, Started
 
 _RUNNERS = ("python", "uv", "torchrun")
+_VALUED = ("--extra", "--group", "--with", "--python", "-p", "--env-file", "--project")
+"""Options of uv that are followed by a value."""
 _OTHERS = ("run_grpo", "run_ppo", "run_sft", "run_dpo", "run_rm", "run_distillation", "run_eval")
 """How programs of NeMo-RL begin, which are started with a configuration as well."""
 _OLD = "areal.launcher."
@@ -37,7 +39,8 @@ def _program(words: Sequence[Field]) -> int | None:
         name = each.rpartition("/")[2]
         if runs and not module and each != "-m" and not each.startswith("-"):
             launcher = place > 0 and shown[place - 1] == "-m"
-            if not launcher and name not in (*_RUNNERS, "run") and "=" not in name:
+            valued = shown[place - 1] in _VALUED
+            if not launcher and not valued and name not in (*_RUNNERS, "run") and "=" not in name:
                 return None if name.startswith(_OTHERS) else place
         runs = runs or name.rstrip(".0123456789") in _RUNNERS
     return None

@@ -45,6 +45,7 @@ DIALECT = Dialect(
     lambda text, walk, expander: None,
     "uv run {}, or its configuration (.yaml)",
     sections=("policy", "grpo"),
+    bases=("grpo_math_",),
 )
 """How scripts start NeMo-RL."""
 

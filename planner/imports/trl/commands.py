@@ -9,6 +9,7 @@ from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.syntax import ShellError
 from automap.planner.imports.shell.values import Field
 from automap.planner.imports.shell.walk import Reading, Started
+from automap.planner.imports.trl.programs import algorithm_in, is_program
 
 _NAMED = re.compile(r"(?:[\w\-]*_|[\w\-]*-)?(grpo|rloo)[\w\-]*\.py", re.IGNORECASE)
 _OF_NEMO_RL = re.compile(r"run_grpo\w*\.py")
@@ -35,6 +36,7 @@ DIALECT = Dialect(
     lambda text, walk, expander: None,
     "accelerate launch -m {}, or with trl grpo",
     sections=("num_generations",),
+    programs=lambda file: is_program(file) and bool(algorithm_in(file)),
 )
 """How scripts start TRL."""
 

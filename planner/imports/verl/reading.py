@@ -127,5 +127,6 @@ DIALECT = Dialect(
     _printed,
     "python3 -m {}, or its configuration (.yaml)",
     sections=("actor_rollout_ref",),
+    bases=("ppo_trainer", "ppo_megatron_trainer"),
 )
 """How scripts start verl."""

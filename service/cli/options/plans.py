@@ -122,6 +122,7 @@ class CompareArguments:
         "Instead of strategies, the best plan inside each target: all, or names with commas.",
         metavar="all|NAME,NAME",
     )
+    details: bool = flag("With --targets, also every limit that each of them has.")
     schedules: bool = flag(
         "Instead of strategies, the best plan that waits for every batch, for the one before, and "
         "for none."

@@ -3,15 +3,17 @@
 import json
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner import TargetCost, target_cost
+from automap.planner import TargetCost, target_costs
 from automap.planner.frameworks import framework, framework_names
 from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS, limits_in_words
 from automap.service.cli.options.plans import CompareArguments
 from automap.service.cli.plan.inputs import working
+from automap.service.cli.study.targets import objective_text
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, need_valid
 from automap.service.cli.terminal.tables import plain_table
@@ -29,23 +31,59 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
     )
     need_valid("--targets", wanted, names)
     with working("Planning for each target", given.show) as tell:
-        costs = [
-            target_cost(spec, name, by_limit=False, tell=tell) for name in names if name in wanted
-        ]
+        chosen = [name for name in names if name in wanted]
+        costs = target_costs(spec, chosen, by_limit=False, nearest=True, tell=tell)
     if given.show.json:
         console.write_json(json.dumps([_as_json(each) for each in costs], indent=2))
         return
     out = console.stdout_console()
+    costs.sort(key=lambda each: (each.plan is None, _objective(each)))
+    free = min((e.free_value for e in costs if e.free_value is not None), default=None)
+    if free is not None:
+        out.print(f"Best of all that can be priced: {objective_text(spec.search, free)}\n")
     out.print(_table(costs))
     for each in costs:
         if each.plan is None:
-            out.print(Text(f"{each.target}: {formats.printable(each.reason)}"), soft_wrap=True)
+            out.print(Text(f"{each.target}: {formats.printable(_why_not(each))}"), soft_wrap=True)
+        elif each.otherwise:
+            out.print(Text(f"* {each.target}: {_otherwise(spec, each)}"), soft_wrap=True)
     if given.show.quiet:
         return
     for each in costs:
-        unsaid = _unsaid(each)
-        out.print(Text(f"\n{each.target} cannot be told:", style="bold"))
-        for line in unsaid or ["nothing that plans decide is beyond it"]:
+        _print_lacks(each, out, details=given.details)
+    if not given.details:
+        told = "--details lists every limit of each target, and `automap targets SPEC` its cost."
+        out.print(Text(f"\n{told}", style="dim"))
+
+
+def _objective(cost: TargetCost) -> float:
+    return 0.0 if cost.plan is None else cost.plan.search.objective_value
+
+
+def _why_not(cost: TargetCost) -> str:
+    """Why there is no plan, without what the row says already."""
+    return cost.reason.rpartition("cannot run this job: ")[2].partition(" (change ")[0]
+
+
+def _otherwise(spec: JobSpec, cost: TargetCost) -> str:
+    """What its plan has of the workload instead of what the spec asks for."""
+    told = (
+        f"{name} {formats.printable(str(value))}, not {getattr(spec.workload, name)}"
+        for name, value in cost.otherwise.items()
+    )
+    return f"planned with {'; '.join(told)}, which it lacks"
+
+
+def _print_lacks(cost: TargetCost, out: Console, *, details: bool) -> None:
+    """What of the best plan of all a target cannot run, and with details all that it cannot."""
+    if cost.plan is not None and cost.free_value is not None:
+        what = "cannot run the best of all plans as it is:" if cost.lacks else "runs the best plan"
+        out.print(Text(f"\n{cost.target} {what}", style="bold"))
+        for line in cost.lacks:
+            out.print(Text(f"  {formats.printable(line)}", style="dim"), soft_wrap=True)
+    if details:
+        out.print(Text(f"\n{cost.target} cannot be told:", style="bold"))
+        for line in _unsaid(cost) or ["nothing that plans decide is beyond it"]:
             out.print(Text(f"  {line}", style="dim"), soft_wrap=True)
 
 
@@ -61,7 +99,7 @@ def _table(costs: list[TargetCost]) -> Table:
             continue
         chance = plan.out_of_memory_probability
         table.add_row(
-            each.target,
+            f"{each.target} *" if each.otherwise else each.target,
             f"{formats.seconds(plan.iteration_seconds)} s",
             formats.price(plan.price_per_iteration),
             "-" if chance is None else formats.chance(chance),
@@ -83,12 +121,14 @@ def _as_json(cost: TargetCost) -> dict[str, Any]:
     return {
         "target": cost.target,
         "reason": cost.reason,
+        "otherwise": cost.otherwise,
         "iteration_seconds": None if plan is None else plan.iteration_seconds,
         "price_per_iteration": None if plan is None else plan.price_per_iteration,
         "out_of_memory_probability": None if plan is None else plan.out_of_memory_probability,
         "status": None if plan is None else plan.search.status,
         "free_value": cost.free_value,
         "share": cost.share,
+        "lacks": cost.lacks,
         "cannot_be_told": _unsaid(cost),
         "plan": None if plan is None else plan.model_dump(mode="json", by_alias=True),
     }

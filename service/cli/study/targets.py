@@ -5,7 +5,7 @@ import json
 from rich.console import Console
 from rich.text import Text
 
-from automap.planner import TargetCost, target_cost
+from automap.planner import TargetCost, target_costs
 from automap.planner.spec import JobSpec, SearchSpec
 from automap.planner.targets import ANY, TARGETS
 from automap.service.cli.backends.local import Local
@@ -26,11 +26,8 @@ def run_targets(given: TargetsArguments) -> None:
     assert given.spec is not None, "without one targets are listed"
     spec = Local().read_spec(given.spec)
     with working("Planning for each target", given.show) as tell:
-        costs = [
-            target_cost(spec, name, by_limit=not given.brief, tell=tell)
-            for name in TARGETS
-            if name in (given.target or names)
-        ]
+        wanted = [name for name in TARGETS if name in (given.target or names)]
+        costs = target_costs(spec, wanted, by_limit=not given.brief, tell=tell)
     if given.show.json:
         rows = [cost.model_dump(mode="json", by_alias=True) for cost in costs]
         console.write_json(json.dumps(rows, indent=2))
@@ -43,14 +40,16 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
     out.print(Text(f"{formats.printable(spec.name)}: best plans by target", style="bold"))
     free = min((c.free_value for c in costs if c.free_value is not None), default=None)
     if free is not None:
-        out.print(f"  without a target {_value(spec.search, free)}, of all that can be priced")
+        out.print(
+            f"  without a target {objective_text(spec.search, free)}, of all that can be priced"
+        )
     for cost in costs:
         if cost.plan is None:
             out.print(Text(f"\n{cost.target}: {cost.reason}"), soft_wrap=True)
             continue
         search = cost.plan.search
         parts = [
-            _value(spec.search, search.objective_value),
+            objective_text(spec.search, search.objective_value),
             "beside a best that was not found in time"
             if cost.share is None
             else f"{_percent(cost.share)} more",
@@ -82,7 +81,8 @@ def _print_limits(cost: TargetCost, out: Console) -> None:
         out.print(table)
 
 
-def _value(search: SearchSpec, value: float) -> str:
+def objective_text(search: SearchSpec, value: float) -> str:
+    """A value of what is minimised, with its unit."""
     match search.objective:
         case "throughput":
             return f"{formats.seconds(value)} s per iteration"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from automap.planner.targets import TARGETS
 from tests.cli.commands import call
 from tests.helpers.small_jobs import small_job
 
@@ -12,22 +13,67 @@ from tests.helpers.small_jobs import small_job
 @pytest.fixture
 def spec_file(tmp_path: Path) -> str:
     path = tmp_path / "spec.json"
-    spec = small_job("grpo").model_dump(mode="json", by_alias=True, exclude_unset=True)
+    model = {"architecture": "qwen2.5-0.5b"}
+    models = {"actor": model, "reference": model, "reward": {"function": True}}
+    spec = small_job("grpo", models=models).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
     path.write_text(json.dumps(spec), encoding="utf-8")
     return str(path)
 
 
-def test_every_target_has_a_row(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
+def test_every_target_has_a_row_the_best_first(
+    capsys: pytest.CaptureFixture[str], spec_file: str
+) -> None:
     code, out, _ = call(capsys, "compare", spec_file, "--targets", "all")
     assert code == 0
-    rows = [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")]
-    assert [row for row in rows[:4] if row != "target"][:2] == ["automap", "verl@0.9.1"]
-    assert "slime@0.3.1 cannot be told:" in out
-    assert "openrlhf@0.11.2 cannot be told:" in out
-    assert "trl@1.16.0 cannot be told:" in out
-    assert "skyrl@0.3.0 cannot be told:" in out
-    assert "areal@1.0.4 cannot be told:" in out
-    code, out, _ = call(capsys, "compare", spec_file, "--targets", "automap, slime@0.3.1", "--json")
+    assert "Best of all that can be priced: " in out
+    table = out.partition("its limits cost\n")[2].partition("\n\n")[0].splitlines()
+    rows = [line.replace(" *", "").split() for line in table]
+    rows = [row for row in rows if row[0] in TARGETS]
+    assert {row[0] for row in rows} == set(TARGETS) - {"any"}
+    seconds = [float(row[1]) for row in rows if row[1] != "-"]
+    assert seconds == sorted(seconds)
+    assert len(seconds) == 8
+    # Every limit that a plan meets is told; all others only where they are asked for.
+    cannot = out.count(" cannot run the best of all plans as it is:\n  ")
+    assert cannot >= 4
+    assert cannot + out.count(" runs the best plan\n") == 8
+    assert "cannot be told:" not in out
+
+
+def test_details_are_every_limit(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
+    names = "openrlhf@0.11.2,areal@1.0.4"
+    _, out, _ = call(capsys, "compare", spec_file, "--targets", names, "--details")
+    for name in names.split(","):
+        assert f"{name} cannot be told:" in out
+    assert "  pipeline, virtual pipeline or expert parallelism" in out
+
+
+def test_what_a_target_has_otherwise_than_asked_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    spec = small_job("grpo", workload__old_log_probs="rollout", workload__kl="none")
+    spec_json = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    path.write_text(json.dumps(spec_json), encoding="utf-8")
+    names = ("--targets", "openrlhf@0.11.2,verl@0.9.1")
+    _, out, _ = call(capsys, "compare", str(path), *names)
+    told = "planned with old_log_probs recompute, not rollout, which it lacks"
+    assert f"* openrlhf@0.11.2: {told}" in out
+    assert "openrlhf@0.11.2 *" in out
+    assert "verl@0.9.1 *" not in out
+    _, out, _ = call(capsys, "compare", str(path), *names, "--json")
+    found = {each["target"]: each for each in json.loads(out)}
+    assert found["openrlhf@0.11.2"]["otherwise"] == {"old_log_probs": "recompute"}
+    assert found["verl@0.9.1"]["otherwise"] == {}
+    # What it must compute again is of its limits' cost.
+    assert found["openrlhf@0.11.2"]["free_value"] == found["verl@0.9.1"]["free_value"]
+    assert found["openrlhf@0.11.2"]["share"] > 0
+
+
+def test_json_has_the_plans(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
+    _, out, _ = call(capsys, "compare", spec_file, "--targets", "automap, slime@0.3.1", "--json")
     found = json.loads(out)
     assert [each["target"] for each in found] == ["automap", "slime@0.3.1"]
     assert found[0]["iteration_seconds"] > 0

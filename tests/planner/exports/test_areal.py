@@ -87,7 +87,7 @@ def test_the_configuration_has_the_settings(launches: dict[str, Launch]) -> None
 def test_the_script_starts_the_program_with_it(launches: dict[str, Launch], tmp_path: Path) -> None:
     code, errors, record = started(launches["grpo"], tmp_path, TRAIN_PROGRAM="my train.py")
     assert code == 0, errors
-    assert record.split("\0")[:3] == ["my train.py", "--config", "areal.yaml"]
+    assert record.split("\0")[:3] == ["my train.py", "--config", "./areal.yaml"]
     assert "ACTOR_MODEL=x" in record
     assert "PASSES=x" in record
     code, errors, record = started(launches["grpo"], tmp_path, PASSES="FILL_IN")
@@ -186,7 +186,7 @@ def broken() -> dict[str, Plan]:
         "partial_overlap": changed(ppo, "copies", "critic", first_gpu=4),
         "overlap": changed(grpo, "copies", "actor.shadow", first_gpu=4),
         "reward_model": plan_of_any(Wanted(reward_model=True)),
-        "kl_loss": respecified(free, "workload", kl="loss"),
+        "kl_place": respecified(free, "workload", kl="loss"),
         "megatron_sharding": relaid(
             changed(ppo, "copies", "critic", engine="megatron"), "critic", sharding="gradient"
         ),

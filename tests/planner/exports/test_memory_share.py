@@ -1,0 +1,85 @@
+"""The share of memory that engines are told: the sum is shown, and is free when they start."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from automap.planner.exports.exporting import export
+from automap.planner.exports.refusals import refusals
+from automap.planner.exports.subject import subject_of
+from automap.planner.frameworks import framework, framework_names
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.types import Plan
+from tests.helpers import (
+    areal_plans,
+    framework_plans,
+    nemo_rl_plans,
+    openrlhf_plans,
+    skyrl_plans,
+    slime_plans,
+    trl_plans,
+)
+from tests.helpers.broken_exports import changed
+
+PLANS: Mapping[str, Any] = {
+    "verl": framework_plans,
+    "slime": slime_plans,
+    "nemo-rl": nemo_rl_plans,
+    "openrlhf": openrlhf_plans,
+    "trl": trl_plans,
+    "skyrl": skyrl_plans,
+    "areal": areal_plans,
+}
+"""Framework → module with a sample of plans that it can be told."""
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
+    described = framework(target)
+    plans = PLANS[described.name]
+    keys = {
+        key.lstrip("+")
+        for setting in described.settings
+        if setting.decision == "memory_share"
+        for role, key in setting.keys.items()
+        if role != "reward"
+    }
+    plan_of: Callable[[Any], Plan] = getattr(plans, "plan_of", framework_plans.plan_of)
+    for name, wanted in plans.SAMPLE.items():
+        plan = plan_of(wanted)
+        launch = export(plan, target)
+        shares = [each for each in launch.settings if each.key.lstrip("+") in keys]
+        assert shares, name
+        for share in shares:
+            other, cache, memory = sum_of(share.because)
+            [call, *_] = [each for each in plan.calls if each.kind == "generate"]
+            assert cache == call.kv_cache_bytes
+            assert other >= weights_of(plan, call.copy_id), name
+            assert float(share.value) == pytest.approx((other + cache) / memory, abs=1e-4)
+            assert float(share.value) <= (other + cache) / memory
+
+
+def sum_of(because: str) -> tuple[int, int, int]:
+    """Bytes of all but the cache, of the cache, and of the GPU."""
+    other, cache, memory = (int(e) for e in because.replace(",", "").split() if e.isdecimal())
+    return other, cache, memory
+
+
+def weights_of(plan: Plan, copy_id: str | None) -> int:
+    """Bytes of weights that an engine has on a GPU, whether its call or its copy counts them."""
+    [copy] = [each for each in plan.copies if each.id == copy_id]
+    call = next(each for each in plan.calls if each.kind == "generate")
+    return call.bytes_by_kind.weights or copy.bytes_by_kind.weights
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_a_cache_of_the_whole_memory_is_not_free_at_the_start(target: str) -> None:
+    described = framework(target)
+    plans = PLANS[described.name]
+    plan_of: Callable[[Any], Plan] = getattr(plans, "plan_of", framework_plans.plan_of)
+    plan = plan_of(plans.SAMPLE["grpo"])
+    [call] = [each for each in plan.calls if each.kind == "generate"]
+    full = changed(plan, "calls", call.id, kv_cache_bytes=call.capacity_bytes)
+    told = refusals(subject_of(resolve(plan.spec), full, described))
+    assert any("GiB of 74.2 when the engine starts" in each.summary for each in told), told

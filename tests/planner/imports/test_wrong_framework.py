@@ -1,0 +1,62 @@
+"""A launch that is given to another framework's importer is refused by its own framework's name."""
+
+from collections.abc import Sequence
+from itertools import permutations
+
+import pytest
+
+from automap.planner.errors import NotImportableError, SpecError
+from automap.planner.frameworks import framework, framework_names
+from automap.planner.imports import Answers, LaunchFile
+from automap.planner.imports.importing import import_launch
+from benchmarks.imports import imported
+from benchmarks.launch_corpus import corpus
+
+PROGRAM = "from trl import GRPOConfig, GRPOTrainer\ntrainer = GRPOTrainer(args=GRPOConfig())\n"
+
+
+def told(files: Sequence[LaunchFile], target: str) -> list[str]:
+    with pytest.raises(NotImportableError) as refused:
+        import_launch(files, target, Answers("h100"))
+    return [f"{each.summary} ({each.remedy})" for each in refused.value.reasons]
+
+
+@pytest.mark.parametrize(("own", "other"), list(permutations(framework_names(), 2)))
+def test_launches_of_the_corpora_are_named(own: str, other: str) -> None:
+    name, wrong = (framework(each).name for each in (own, other))
+    launches = corpus(name)
+    assert len(launches) >= 20
+    for written in launches[::3]:
+        found = imported(written, written.help, other)
+        assert isinstance(found, list), written.name
+        assert len(found) == 1, (written.name, found)
+        assert found[0].endswith(f"which is {name}, not {wrong}"), (written.name, found)
+
+
+def test_a_recipe_is_known_by_what_it_inherits_from() -> None:
+    recipe = LaunchFile("ours.yaml", document={"defaults": "../grpo_math_8B_megatron.yaml"})
+    [found] = told([recipe], "verl@0.9.1")
+    assert found.startswith("ours.yaml inherits from grpo_math_8B_megatron, which is nemo-rl")
+    several = {"defaults": ["ppo_trainer", "_self_"], "trainer": {"nnodes": 1}}
+    [found] = told([LaunchFile("ours.yaml", document=several)], "areal@1.0.4")
+    assert found == (
+        "ours.yaml inherits from ppo_trainer, which is verl, not areal (import it as verl@0.9.1)"
+    )
+
+
+def test_a_program_in_python_is_no_script() -> None:
+    [found] = told([LaunchFile("train.py", PROGRAM)], "slime@0.3.1")
+    assert found.startswith("train.py is a program with its trainer, which is trl, not slime")
+    [found] = told([LaunchFile("reward.py", "def score(): return 1.0\n")], "verl@0.9.1")
+    assert found == "reward.py is Python, and is not run (name the script that starts it)"
+    verl = "python3 -m verl.trainer.main_ppo data.train_batch_size=1\n"
+    files = [LaunchFile("a.sh", verl), LaunchFile("reward.py", "for each in []: pass\n")]
+    assert not any("'for' without 'do'" in each for each in told(files, "verl@0.9.1"))
+
+
+@pytest.mark.parametrize("target", ["verl@0.9.0", "openrlhf@0.10.1", "trl", "NeMo-RL@0.7.0"])
+def test_a_version_that_is_not_described_is_refused_with_those_that_are(target: str) -> None:
+    with pytest.raises(SpecError, match="unknown target") as refused:
+        import_launch([LaunchFile("a.sh", "true\n")], target, Answers("h100"))
+    for name in framework_names():
+        assert name in str(refused.value)
