@@ -128,6 +128,9 @@ def trains_and_generates(folder: Path, *, training: Parallelism, generation: Par
     for step in range(3):
         received = rollout.start(changed=True)["reshard_received"]
         assert received == _missing_bytes(engine, layout, as_in_folders(model.state_dict()))
+        held = rollout.weight_bytes()
+        own = held["generation_weights"] - rollout.ledger.alive("training")
+        assert 0 < held["packed_weights"] <= own, "kernels for experts pack, beside what trains"
         prompts = prompts_of().take([layout.replica(dist.get_rank())])
         batch = rollout.generate(prompts, responses_per_prompt=2, greedy=False, iteration=0)
         rows = _of_all_replicas(batch, layout)
