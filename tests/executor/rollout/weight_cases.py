@@ -1,5 +1,6 @@
 """Where the weights of a rank are while it trains and generates in turn, on real engines."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -87,7 +88,8 @@ def holds_weights_once(
     seen = []
     for step in range(3):
         before = {name: each.clone() for name, each in trainer.parameters()}
-        training = sum(each.untyped_storage().nbytes() for each in trainer.weight_tensors())
+        storages = [each.untyped_storage() for each in trainer.weight_tensors()]
+        training = sum({each._cdata: each.nbytes() for each in storages}.values())
         assert rollout.ledger.alive("training", "generation") == training
         rollout.start(changed=True)
         held = rollout.weight_bytes()
@@ -95,6 +97,8 @@ def holds_weights_once(
         assert held["generation_weights"] == generation + (training if stays else 0)
         largest = max(each.nbytes for each in rollout.vllm.weights())
         transit = rollout.ledger.peaks["bucket"] + rollout.ledger.peaks["assembly"] + largest
+        # One storage with all that the distributed optimizer splits is emptied at the end.
+        transit += training if place.sharding == "optimizer" else 0
         assert held["peak_weights"] <= held["generation_weights"] + transit
         own = prompts_of().take([dist.get_rank()] if place.generation_tensor == 1 else [0, 1])
         batch = rollout.generate(own, responses_per_prompt=2, greedy=False, iteration=step)
@@ -116,7 +120,33 @@ def holds_weights_once(
     rollout.vllm.shutdown()
 
 
-def built(plan: Plan, engine: str) -> "tuple[Any, VllmRollout, PreTrainedConfig]":
+def trains_padding_too(folder: Path) -> None:
+    """A vocabulary that both pad, at unlike places: what a rank cannot lend it keeps, unchanged."""
+    plan = plan_of(T2_TO_T2)
+    trainer, rollout, _ = built(plan, "megatron", vocab_size=200)
+    kept = [each for name, each in trainer.parameters() if len(each) in (100, 104, 128)]
+    for step in range(2):
+        before = {name: each.clone() for name, each in trainer.parameters()}
+        rollout.start(changed=True)
+        training = rollout.ledger.alive("training")
+        assert training <= sum(each.nbytes for each in kept)
+        assert (training > 0) == (dist.get_rank() == 1), "rank 0 generates with all that it trains"
+        rows = rollout.generate(prompts_of(), responses_per_prompt=2, greedy=False, iteration=step)
+        rollout.stop()
+        assert all(torch.equal(each, before[name]) for name, each in trainer.parameters())
+        found = trainer.forward(rows, "log_probs", temperature=1.0).ragged("log_probs")
+        error = (found.values - rows.ragged("response_log_probs").values).abs().max()
+        assert error < TOLERANCE, f"vLLM and the trainer differ by {error:.1e}"
+        rows = rows.with_columns(
+            advantages=rows.ragged("response_log_probs"), weight=torch.ones(rows.num_rows)
+        )
+        trainer.train_step(rows, PolicyLoss(), temperature=1.0)
+    rollout.vllm.shutdown()
+
+
+def built(
+    plan: Plan, engine: str, *, vocab_size: int | None = None
+) -> "tuple[Any, VllmRollout, PreTrainedConfig]":
     """Both engines of the actor as a run builds them on this rank, and the model's config."""
     from automap.executor.engines.random_model import config_of
     from automap.executor.run.factories import FACTORIES
@@ -131,6 +161,9 @@ def built(plan: Plan, engine: str) -> "tuple[Any, VllmRollout, PreTrainedConfig]
         }
     )
     setup = model_setups(resolve(plan.spec), plan.placement(), settings)["actor"]
+    if vocab_size is not None:
+        changed = {"vocab_size": vocab_size}
+        setup = replace(setup, architecture=setup.architecture.model_copy(update=changed))
     context = ProcessContext(dist.get_rank(), dist.get_world_size(), "test")
     trainer = FACTORIES.build_engine(setup, context)
     rollout = FACTORIES.build_rollout(setup, context, trainer)
@@ -168,6 +201,13 @@ ONCE: dict[str, Case] = {
         holds_weights_once, place=T2_TO_T2, engine="megatron", precision="bf16"
     ),
     "once_megatron_d2": partial(holds_weights_once, place=D2, engine="megatron"),
+    "once_megatron_d2_optimizer_bf16": partial(
+        holds_weights_once,
+        place=Place(0, 2, sharding="optimizer"),
+        engine="megatron",
+        precision="bf16",
+    ),
+    "once_megatron_t2_padded": trains_padding_too,
     "once_fsdp_d2": partial(holds_weights_once, place=F2, engine="fsdp"),
     "once_fsdp_d2_bf16": partial(holds_weights_once, place=F2, engine="fsdp", precision="bf16"),
     "once_fsdp_d2_lora": partial(holds_weights_once, place=F2, engine="fsdp", lora_rank=4),
