@@ -38,7 +38,7 @@ PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing strategies
-EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput
+EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput weights
 # A folder of tests, from anywhere below tests/: AREA=planner/search and AREA=search are the same.
 AREA ?=
 TESTS = $(if $(AREA),$(or $(wildcard tests/$(AREA)),$(wildcard tests/*/$(AREA)),$(wildcard \

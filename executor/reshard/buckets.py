@@ -16,6 +16,10 @@ _ALIGNMENT = 8
 """Bytes; a part begins where any dtype may."""
 
 
+_BUCKETS = 8
+"""Chosen: in so many buckets or more weights travel, so that small models have small ones too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One tensor: the parts that each member of the group sends of it."""
@@ -55,6 +59,11 @@ class Bucket:
 def aligned(nbytes: int) -> int:
     """Bytes that a part takes in a bucket."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def bucket_size(bucket_bytes: int, nbytes: int) -> int:
+    """Bytes of a bucket of which there are several, if `nbytes` travel in all."""
+    return min(bucket_bytes, -(-nbytes // _BUCKETS))
 
 
 def units_of(parts: Sequence[Sequence[Part]]) -> list[Unit]:

@@ -11,7 +11,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from automap.executor.engines.training_engine import Piece
-from automap.executor.reshard.buckets import Bucket, Unit, aligned, buckets_of, units_of
+from automap.executor.reshard.buckets import (
+    Bucket,
+    Unit,
+    aligned,
+    bucket_size,
+    buckets_of,
+    units_of,
+)
 from automap.executor.reshard.ledger import Ledger
 from automap.executor.reshard.parts import Held, Part, by_name, part_of, view_bytes
 
@@ -43,7 +50,8 @@ class AllGather:
             dtype: to send floating-point weights in; None: as they are.
             keep: of each member, whether what it holds is wanted here; None: all.
             only: whether a tensor travels at all; the same on all members.
-            bucket_bytes: of a bucket, over all members; a single tensor may exceed it.
+            bucket_bytes: of a bucket, over all members, and no more than an eighth of all that
+                travels; a single tensor may exceed it.
             ledger: to count in; None: one of its own.
         """
         self._pieces, self._group, self._dtype, self._only = pieces, group, dtype, only
@@ -58,7 +66,9 @@ class AllGather:
             part for parts, yes in zip(members, kept, strict=True) if yes for part in parts
         )
         """The parts that a run leaves here: the generation shard."""
-        self._buckets = list(buckets_of(units_of(members), bucket_bytes))
+        units = units_of(members)
+        size = bucket_size(bucket_bytes, sum(sum(unit.sizes) for unit in units))
+        self._buckets = list(buckets_of(units, size))
         self.device = _device_of(own.values())
 
     def views(self) -> dict[Part, Tensor]:
@@ -69,18 +79,21 @@ class AllGather:
             if self._only(piece.name)
         }
 
-    @torch.no_grad()
     def run(self, views: Mapping[Part, Tensor] | None = None) -> Iterator[tuple[str, Held]]:
         """Every tensor with its wanted parts, this rank's own among them.
 
         Own parts that travel in the dtype they train in are the weights themselves. The others
         lie in the bucket, and are valid only until the next tensor is asked for. Must be
-        exhausted on all members.
+        exhausted on all members. Views are made at once: a caller may empty the weights that it
+        has been given.
 
         Args:
             views: to send and return instead of `views()`.
         """
-        views = self.views() if views is None else views
+        return self._run(self.views() if views is None else views)
+
+    @torch.no_grad()
+    def _run(self, views: Mapping[Part, Tensor]) -> Iterator[tuple[str, Held]]:
         own = by_name(views)
         most = max((sum(bucket.sizes) for bucket in self._buckets), default=0)
         memory = torch.empty(most, dtype=torch.uint8, device=self.device)

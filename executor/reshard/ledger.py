@@ -49,6 +49,12 @@ class Ledger:
         on_device = sum(nbytes for kind, nbytes in alive.items() if kind != "host")
         self.peak_bytes = max(self.peak_bytes, on_device)
 
+    def forget_peaks(self) -> None:
+        """Peaks are those from now on."""
+        self.peaks.clear()
+        self.peak_bytes = 0
+        self.sample()
+
     def alive(self, *kinds: str) -> int:
         """Bytes of the storages of these kinds that exist now; an emptied storage has none."""
         return sum(map(self._alive, kinds))

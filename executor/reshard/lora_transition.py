@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from automap.executor.reshard.ledger import Ledger
-from automap.executor.reshard.parts import Held, full_tensor
+from automap.executor.reshard.parts import Held, full_tensor, of_whole
 from automap.executor.reshard.transition import Transition
 
 
@@ -46,6 +46,11 @@ class AdapterTransition:
             self._add(name, tensor, held, factors)
             self.ledger.watch("assembly", [tensor])
             yield name, tensor.to(self._dtype)
+
+    def parts(self) -> Iterator[tuple[str, Held]]:
+        """What `tensors` brings, each as its one part."""
+        for name, tensor in self.tensors():
+            yield name, of_whole(name, tensor)
 
     def _on_host(self, held: Held) -> Held:
         kept: Held = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from automap.executor.reshard.buckets import aligned, kind_of
+from automap.executor.reshard.buckets import aligned, bucket_size, kind_of
 from automap.executor.reshard.ledger import TrafficKind
 from automap.executor.reshard.parts import Part, Target, by_name, covers, whole
 
@@ -101,10 +101,19 @@ def moves_by_tensor(
 def move_buckets(
     by_kind: Mapping[TrafficKind, list[list[Move]]], bucket_bytes: int
 ) -> Iterator[MoveBucket]:
-    """Tensors in buckets of which no member receives more, unless by a single tensor."""
+    """Tensors in buckets of which no member receives more, unless by a single tensor.
+
+    Nor more than an eighth of what the busiest member receives in all.
+    """
+    received: dict[int, int] = defaultdict(int)
+    for tensors in by_kind.values():
+        for moves in tensors:
+            for move in moves:
+                received[move.target] += move.nbytes
+    bucket_bytes = bucket_size(bucket_bytes, max(received.values(), default=0))
     for kind, tensors in by_kind.items():
         chosen: list[Move] = []
-        received: dict[int, int] = defaultdict(int)
+        received = defaultdict(int)
         for moves in tensors:
             for move in moves:
                 received[move.target] += move.nbytes

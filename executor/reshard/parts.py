@@ -135,6 +135,12 @@ class Target:
         return 0, count
 
 
+def of_whole(name: str, tensor: Tensor) -> Held:
+    """A whole tensor as its one part."""
+    shape = tuple(tensor.shape)
+    return {Part(name, shape, (0,) * len(shape), shape, tensor.dtype): tensor}
+
+
 def covers(held: Iterable[Part], wanted: Part) -> bool:
     """Whether parts that do not overlap hold all of another."""
     common = {part for each in held if (part := wanted.common(each)) is not None}

@@ -66,8 +66,8 @@ class Transition:
 
     def parts(self) -> Iterator[tuple[str, Held]]:
         """The parts that `tensors` puts together; each is valid until the next is asked for."""
-        for source in self._sources:
-            yield from source.run()
+        for run in [source.run() for source in self._sources]:
+            yield from run
 
 
 def gather_within(

@@ -5,6 +5,7 @@ import gc
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from automap.executor.batch import Batch, Column, Ragged
 from automap.executor.engines.tensor_folder import TensorFolder
+from automap.executor.reshard.parts import Held, of_whole
 from automap.executor.rollout.environment import prepare_environment, undisturbed
 from automap.executor.rollout.sampling import response_seed
 from automap.executor.settings import RolloutSettings
@@ -32,6 +34,7 @@ from vllm.outputs import CompletionOutput, RequestOutput  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
 from automap.executor.rollout.cpu_experts import map_experts  # noqa: E402
+from automap.executor.rollout.plain_weights import PlainWeights, without_packing  # noqa: E402
 from automap.executor.rollout.replica import keep_default_group, replica_groups  # noqa: E402
 from automap.executor.rollout.sampling import TemperedSampler, sampling_params  # noqa: E402
 from automap.executor.rollout.weight_loading import (  # noqa: E402
@@ -39,6 +42,7 @@ from automap.executor.rollout.weight_loading import (  # noqa: E402
     load_weights,
     weight_bytes,
 )
+from automap.executor.rollout.weight_turns import WeightTurns  # noqa: E402
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8"]
 CacheAtSync = Literal["keep", "recompute"]
@@ -72,6 +76,7 @@ class VllmEngine:
         kv_cache_bytes: int,
         seed: int,
         cache_at_sync: CacheAtSync | None = None,
+        plain: bool = True,
     ) -> None:
         """Build the engine with room for weights, but none in it: they come by `load_weights`.
 
@@ -89,6 +94,8 @@ class VllmEngine:
             seed: the run's; responses depend on it, see `generate`.
             cache_at_sync: what weights that come while responses are in flight do to their cache;
                 None: nothing is in flight then.
+            plain: whether kernels that read weights as they are go before those that pack them,
+                where there are both: for dense models on a CPU.
 
         Raises:
             ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
@@ -142,11 +149,20 @@ class VllmEngine:
             stages = layers_per_stage(
                 described.get_total_num_hidden_layers(), pipeline_parallel_size
             )
-            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size, stages=stages):
+            plain = plain and not torch.cuda.is_available() and not described.is_moe
+            with (
+                replica_groups(ranks, tensor_parallel_size=tensor_parallel_size, stages=stages),
+                without_packing() if plain else nullcontext(),
+            ):
                 self._engine = LLMEngine.from_engine_args(arguments)
             if pipeline_parallel_size > 1:
                 _make_room_between_stages(self._runner)
             self._runner.sampler = TemperedSampler(rollout.temperature)
+        self.plain: PlainWeights | None = None
+        """Its weights, where all kernels read them as they are: of a dense model on a CPU. Kernels
+        for experts pack theirs, and on a GPU sleep mode owns their memory."""
+        if plain:
+            self.plain = PlainWeights(self._runner.get_model(), self._runner.vllm_config)
 
     @property
     def _runner(self) -> Any:
@@ -272,11 +288,45 @@ class VllmEngine:
             ValueError: a weight of the model did not come; names them. Until all have come in
                 another call, the engine does not generate.
         """
+        if self.plain is not None:
+            self.load_parts((name, of_whole(name, tensor)) for name, tensor in tensors)
+            return
         self.has_weights = False
         load_weights(self._runner, tensors)
+        self._weights_came()
+
+    def load_parts(
+        self, weights: Iterable[tuple[str, Held]], *, turns: WeightTurns | None = None
+    ) -> None:
+        """Take weights as `load_weights` does, in parts, straight to where they are read.
+
+        For an engine whose weights are `plain`.
+
+        Args:
+            weights: what this rank reads of every tensor; more may hold anything.
+            turns: lends the memory of training weights meanwhile; None: they stay.
+
+        Raises:
+            ValueError: a weight of the model did not come.
+        """
+        assert self.plain is not None, "see `plain`"
+        self.has_weights = False
+        if turns is not None:
+            filled = turns.lend(weights)
+        else:
+            filled = frozenset(chain.from_iterable(self.plain.fill(*each) for each in weights))
+        if missing := self.plain.missing(filled):
+            raise ValueError(f"no weights came for {', '.join(missing)}")
+        self._weights_came()
+
+    def _weights_came(self) -> None:
         again = self._cache_at_sync == "recompute"
         self._engine.reset_prefix_cache(reset_running_requests=again)
         self.has_weights = True
+
+    def weights(self) -> list[Tensor]:
+        """The parameters of vLLM's model on this rank."""
+        return list(self._runner.get_model().parameters())
 
     def load_folder(self, folder: Path) -> None:
         """Take the weights of a Hugging Face folder of safetensors."""
@@ -290,7 +340,7 @@ class VllmEngine:
     def sleep(self) -> None:
         """Give weights and cache back to the device; weights must be loaded anew afterwards.
 
-        On a CPU nothing is given back, and the weights stay.
+        On a CPU nothing is given back, and the weights stay, unless `WeightTurns` has them go.
         """
         if torch.cuda.is_available() and not self._asleep:
             self._engine.sleep(level=2)

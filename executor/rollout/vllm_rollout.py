@@ -9,8 +9,10 @@ from automap.executor.batch import Batch
 from automap.executor.engines.training_engine import Piece, TrainingEngine
 from automap.executor.reshard.broadcast import WeightSender
 from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.parts import Held
 from automap.executor.rollout.continuous import InFlight
 from automap.executor.rollout.vllm_engine import VllmEngine
+from automap.executor.rollout.weight_turns import WeightTurns
 from automap.executor.workers.model_setup import ModelSetup
 
 
@@ -21,6 +23,10 @@ class WeightSource(Protocol):
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Hugging Face names and whole tensors; collective, to be exhausted."""
+        ...
+
+    def parts(self) -> Iterator[tuple[str, Held]]:
+        """The same as parts of tensors, each valid until the next is asked for."""
         ...
 
 
@@ -38,12 +44,32 @@ class VllmRollout:
     """vLLM with the settings of a copy; implements `workers.model_worker.Rollout`."""
 
     def __init__(
-        self, setup: ModelSetup, vllm: VllmEngine, source: WeightSource | None = None
+        self,
+        setup: ModelSetup,
+        vllm: VllmEngine,
+        source: WeightSource | None = None,
+        turns: WeightTurns | None = None,
+        *,
+        ledger: Ledger | None = None,
     ) -> None:
-        """`source` is None on a shadow: its weights are sent (`WeightReceipt`)."""
+        """The device is the training engine's, if there is one.
+
+        Args:
+            setup: of the copy.
+            vllm: the engine.
+            source: None on a shadow: its weights are sent (`WeightReceipt`).
+            turns: where training weights make room for vLLM's; None: vLLM keeps its own beside.
+            ledger: of the bytes of weights; None: the source's, or one of its own.
+        """
         self.vllm = vllm
         self._setup = setup
         self._source = source
+        self._turns = turns
+        own = Ledger() if source is None else source.ledger
+        self.ledger = own if ledger is None else ledger
+        self.ledger.watch("generation", vllm.weights())
+        if turns is not None:
+            turns.give_back()
         self._in_flight = InFlight(
             vllm, max_response_tokens=setup.max_response_tokens, end_tokens=setup.end_tokens
         )
@@ -54,7 +80,7 @@ class VllmRollout:
             return {}
         received = 0.0
         if changed or not self.vllm.has_weights:
-            received = load_from(self._source, self.vllm)
+            received = load_from(self._source, self.vllm, self._turns)
         self.vllm.wake("cache")
         return {"reshard_received": received}
 
@@ -77,8 +103,20 @@ class VllmRollout:
 
     def stop(self) -> None:
         """See `Rollout`; a shadow's engine keeps the device."""
+        if self._turns is not None:
+            self._turns.give_back()
+            self.vllm.has_weights = False
         if self._source is not None:
             self.vllm.sleep()
+
+    def weight_bytes(self) -> dict[str, float]:
+        """See `Rollout`."""
+        packed = self.vllm.weight_bytes().prepacked
+        return {
+            "generation_weights": float(self.ledger.alive("training", "generation") + packed),
+            "peak_weights": float(self.ledger.peak_bytes + packed),
+            "packed_weights": float(packed),
+        }
 
 
 class WeightSending:
@@ -113,9 +151,13 @@ class WeightReceipt:
         return {"weight_sync_received": load_from(self._source, self._vllm)}
 
 
-def load_from(source: WeightSource, vllm: VllmEngine) -> float:
+def load_from(source: WeightSource, vllm: VllmEngine, turns: WeightTurns | None = None) -> float:
     """Bring weights into vLLM; the bytes that came from other ranks."""
     before = source.ledger.received_bytes()
+    source.ledger.forget_peaks()
     vllm.wake("weights")
-    vllm.load_weights(source.tensors())
+    if vllm.plain is not None:
+        vllm.load_parts(source.parts(), turns=turns)
+    else:
+        vllm.load_weights(source.tensors())
     return float(source.ledger.received_bytes() - before)

@@ -17,8 +17,11 @@ from automap.planner.layout import layers_per_stage
 if TYPE_CHECKING:
     from automap.executor.engines.fsdp import FsdpEngine
     from automap.executor.reshard.broadcast import Meeting
+    from automap.executor.reshard.ledger import Ledger
     from automap.executor.reshard.parts import Target
+    from automap.executor.rollout.vllm_engine import VllmEngine
     from automap.executor.rollout.vllm_rollout import WeightSource
+    from automap.executor.rollout.weight_turns import WeightTurns
 
 
 def sending(meeting: "Meeting", index: int, place: SyncPlace, engine: TrainingEngine) -> WeightSync:
@@ -36,14 +39,14 @@ def sending(meeting: "Meeting", index: int, place: SyncPlace, engine: TrainingEn
     return WeightSending(WeightSender(meeting, index, adapter, dtype=_dtype(home.precision)), base)
 
 
-def received(meeting: "Meeting", place: SyncPlace) -> "WeightSource":
+def received(meeting: "Meeting", place: SyncPlace, ledger: "Ledger") -> "WeightSource":
     """What a shadow's rank generates with; a receiver takes the place of a gather."""
     from automap.executor.reshard.broadcast import WeightReceiver
     from automap.executor.reshard.lora_transition import AdapterTransition
     from automap.executor.reshard.transition import Transition
 
     target = _target(place.shadow, place.rank)
-    receiver = WeightReceiver(meeting, place.rank, target)
+    receiver = WeightReceiver(meeting, place.rank, target, ledger=ledger)
     weights = Transition([receiver], receiver.ledger)
     if place.home.lora_rank is None:
         return weights
@@ -87,6 +90,30 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
         ledger=base.ledger,
     )
     return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
+
+
+def turns(
+    setup: ModelSetup,
+    context: ProcessContext,
+    engine: TrainingEngine,
+    vllm: "VllmEngine",
+    ledger: "Ledger",
+) -> "WeightTurns | None":
+    """How training weights make room for vLLM's; None where those are not tensors of ours.
+
+    An adapter's base is not what vLLM generates with, and weights that the plan has wait on the
+    host make room by themselves: these lend nothing.
+    """
+    from automap.executor.rollout.vllm_rollout import pieces_of
+    from automap.executor.rollout.weight_turns import WeightTurns
+
+    weights = cast("Any", engine).weight_tensors  # both engines have it
+    ledger.watch("training", weights())
+    if vllm.plain is None:
+        return None
+    lends = setup.lora_rank is None and setup.copy.offload != "weights"
+    pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(context.rank).tensor)
+    return WeightTurns(vllm.plain, pieces, weights if lends else tuple, ledger)
 
 
 def _stages_nest(setup: ModelSetup) -> bool:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 from automap.executor.engines.training_engine import TrainingEngine
 from automap.executor.errors import RunError
 from automap.executor.layout import GenerationLayout, RankLayout
-from automap.executor.rollout.weight_sources import colocated, generation_layout, received, sending
+from automap.executor.rollout.weight_sources import (
+    colocated,
+    generation_layout,
+    received,
+    sending,
+    turns,
+)
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.model_worker import Factories, Rollout, SyncPlace, WeightSync
 from automap.executor.workers.process import ProcessContext
@@ -63,14 +69,23 @@ def build_engine(setup: ModelSetup, context: ProcessContext) -> TrainingEngine:
 
 
 def build_rollout(
-    setup: ModelSetup, context: ProcessContext, engine: TrainingEngine | None
+    setup: ModelSetup,
+    context: ProcessContext,
+    engine: TrainingEngine | None,
+    *,
+    plain: bool = True,
 ) -> Rollout:
-    """A vLLM in this process, fed by the training engine, or on a shadow by a weight sync."""
-    vllm = _vllm(setup, context)
+    """A vLLM in this process, fed by the training engine, or on a shadow by a weight sync.
+
+    See `VllmEngine` for `plain`.
+    """
+    vllm = _vllm(setup, context, plain=plain)
     from automap.executor.rollout.vllm_rollout import VllmRollout
 
-    source = None if engine is None else colocated(setup, context, engine)
-    return VllmRollout(setup, vllm, source)
+    if engine is None:
+        return VllmRollout(setup, vllm)
+    source = colocated(setup, context, engine)
+    return VllmRollout(setup, vllm, source, turns(setup, context, engine, vllm, source.ledger))
 
 
 def build_sync(
@@ -97,7 +112,7 @@ def build_sync(
             return WeightSending(None)
         return sending(meeting, senders.index(place.rank), place, engine)
     assert isinstance(rollout, VllmRollout), "a shadow generates"
-    return WeightReceipt(received(meeting, place), rollout.vllm)
+    return WeightReceipt(received(meeting, place, rollout.ledger), rollout.vllm)
 
 
 FACTORIES = Factories(build_engine, build_rollout, build_sync)
@@ -157,7 +172,7 @@ def _model_of(setup: ModelSetup) -> Any:
     return config_of(setup.architecture)
 
 
-def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
+def _vllm(setup: ModelSetup, context: ProcessContext, *, plain: bool) -> "VllmEngine":
     from automap.executor.rollout.vllm_engine import VllmEngine
 
     layout = generation_layout(setup)
@@ -176,6 +191,7 @@ def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
         kv_cache_bytes=cache_bytes(setup, layout),
         seed=setup.run_seed,
         cache_at_sync=setup.cache_at_sync,
+        plain=plain,
     )
 
 

@@ -15,7 +15,14 @@ _KINDS: dict[str, RecordKind] = {
     "sync": "weight_sync",
     "save_state": "checkpoint",
 }
-_MEASURED: tuple[BytesKind, ...] = ("peak_memory", "reshard_received", "weight_sync_received")
+_MEASURED: tuple[BytesKind, ...] = (
+    "peak_memory",
+    "reshard_received",
+    "weight_sync_received",
+    "generation_weights",
+    "peak_weights",
+    "packed_weights",
+)
 RESHARD_SECONDS = "reshard_seconds"
 """What a generate call notes of the time before it could begin."""
 

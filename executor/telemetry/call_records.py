@@ -20,9 +20,16 @@ RecordKind = Literal[
 ]
 """The plan's calls; a reshard, under the id of the generate call that it serves; a weight sync;
 a numeric operation of the program; a checkpoint; and one record per completed iteration."""
-BytesKind = Literal["peak_memory", "reshard_received", "weight_sync_received", "fetched", "put"]
-"""Each on the worst rank: the largest memory in use during the call, weights received, and rows
-that came out of and went into the object store."""
+WeightsKind = Literal["generation_weights", "peak_weights", "packed_weights"]
+"""Each on the worst rank: all of a copy's weights on the device while it generates, those that
+train among them; the most since they began to come, with what was in transit; and what of them
+kernels keep in a format of their own."""
+BytesKind = (
+    WeightsKind
+    | Literal["peak_memory", "reshard_received", "weight_sync_received", "fetched", "put"]
+)
+"""Each on the worst rank: weights held, the largest memory in use during the call, weights
+received, and rows that came out of and went into the object store."""
 
 
 class CallRecord(BaseModel):

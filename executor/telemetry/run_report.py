@@ -15,6 +15,10 @@ Count = Annotated[int, Field(ge=0)]
 RunState = Literal["running", "succeeded", "failed", "cancelled"]
 _TOKENS = "perf/total_num_tokens"
 _RESPONSE_TOKENS = "response_length/mean"
+_ADD_UP: frozenset[BytesKind] = frozenset(
+    {"reshard_received", "weight_sync_received", "fetched", "put"}
+)
+"""Bytes that the calls of an iteration moved one after the other; the others are held."""
 
 
 class ReportModel(BaseModel):
@@ -213,11 +217,11 @@ class _Measured:
         sums: dict[tuple[BytesKind, int], int] = {}
         for record in self.records:
             for kind, amount in record.bytes.items():
-                if kind == "peak_memory":
-                    peaks[kind] = max(peaks.get(kind, 0), amount)
-                else:
+                if kind in _ADD_UP:
                     key = (kind, record.iteration)
                     sums[key] = sums.get(key, 0) + amount
+                else:
+                    peaks[kind] = max(peaks.get(kind, 0), amount)
         for (kind, _), amount in sums.items():
             peaks[kind] = max(peaks.get(kind, 0), amount)
         return peaks
@@ -279,6 +283,9 @@ def _planned_call(
     predicted: dict[BytesKind, int] = {}
     if copy is not None:
         predicted["peak_memory"] = call.peak_bytes
+    if copy is not None and call.kind == "generate":
+        # Beside what trains a plan counts only what of the generation shard that does not hold.
+        predicted["generation_weights"] = copy.bytes_by_kind.weights + call.bytes_by_kind.weights
     received = reshard_bytes(plan, call, copy)
     transition = call.seconds_by_part.transition
     resharded = measured.seconds(reshard=True)

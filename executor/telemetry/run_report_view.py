@@ -1,16 +1,17 @@
 """A run report for people: predicted and measured side by side.
 
 Only what can be compared is: seconds of a millisecond and more, and bytes that the plan and the
-run count in the same way.
+run count in the same way. Weights are shown as they were counted also where there is no prediction.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.executor.telemetry.call_records import BytesKind
+from automap.executor.telemetry.call_records import BytesKind, WeightsKind
 from automap.executor.telemetry.run_report import CallReport, Comparison, RunReport
 
 NOTHING = "-"
@@ -18,6 +19,8 @@ LEAST_SECONDS = 1e-3
 """Less is the clock's and the scheduler's as much as the call's: no ratio is formed of it."""
 OWN_ROW_SHARE = 0.02
 """Share of an iteration from which a call has a row of its own."""
+_WEIGHTS: frozenset[BytesKind] = frozenset(get_args(WeightsKind))
+"""Counted from the tensors themselves, so shown also where the plan says nothing of them."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SHOWN_METRICS = (
     "critic/score/mean",
@@ -147,7 +150,8 @@ def _bytes_table(report: RunReport) -> Table:
     comparable = _comparable_bytes(report)
     for call in report.calls:
         for kind, compared in call.bytes.items():
-            if kind in comparable and compared.predicted and compared.measured:
+            shown = kind in _WEIGHTS or (kind in comparable and compared.predicted)
+            if shown and compared.measured:
                 table.add_row(
                     Text(call.id),
                     kind.replace("_", " "),

@@ -39,6 +39,15 @@ class Rollout(Protocol):
         """The prompts' columns, each row repeated, with responses; see `VllmEngine.generate`."""
         ...
 
+    def weight_bytes(self) -> dict[str, float]:
+        """Of the copy's weights on this rank, recorded with the call.
+
+        `generation_weights` while it generates, those that train among them, as far as they are on
+        the device; `peak_weights` the most since it last took weights; and `packed_weights`, of
+        both, what kernels keep in a format of their own.
+        """
+        ...
+
     def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
         """Go on with all responses in flight, and begin more; see `InFlight.turn`."""
         ...
@@ -271,6 +280,7 @@ class ModelWorker:
         place = nullcontext() if self._generates else self._on_device()
         with self._timed("reshard"), place:
             self._context.measured.update(rollout.start(changed=self._changed))
+        self._context.measured.update(rollout.weight_bytes())
         self._generates, self._changed = True, False
 
     def _end_generation(self) -> None:

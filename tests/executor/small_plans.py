@@ -22,7 +22,7 @@ class Place:
     tensor: int = 1
     generation_tensor: int = 1
     context: int = 1
-    sharding: Literal["none", "full"] = "none"
+    sharding: Literal["none", "optimizer", "full"] = "none"
 
 
 def small_spec(

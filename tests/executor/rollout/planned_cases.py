@@ -128,6 +128,7 @@ def trains_and_generates(folder: Path, *, training: Parallelism, generation: Par
     for step in range(3):
         received = rollout.start(changed=True)["reshard_received"]
         assert received == _missing_bytes(engine, layout, as_in_folders(model.state_dict()))
+        _packs_beside_what_trains(rollout)
         prompts = prompts_of().take([layout.replica(dist.get_rank())])
         batch = rollout.generate(prompts, responses_per_prompt=2, greedy=False, iteration=0)
         rows = _of_all_replicas(batch, layout)
@@ -148,6 +149,14 @@ def trains_and_generates(folder: Path, *, training: Parallelism, generation: Par
         engine.train_step(part, PolicyLoss(), temperature=1.0)
     assert seen[0] != seen[1] != seen[2]
     rollout.vllm.shutdown()
+
+
+def _packs_beside_what_trains(rollout: Any) -> None:
+    """Kernels for experts keep a copy of their own, and a run says how large it is."""
+    held = rollout.weight_bytes()
+    assert rollout.ledger.alive("training") > 0
+    own = held["generation_weights"] - rollout.ledger.alive("training")
+    assert 0 < held["packed_weights"] <= own
 
 
 def _missing_bytes(engine: Any, layout: GenerationLayout, weights: dict[str, Tensor]) -> int:

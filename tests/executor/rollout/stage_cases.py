@@ -102,6 +102,7 @@ def goes_through_stages(
     _comes_bit_for_bit(setup, own, rollout)
     rollout.start(changed=True)
     rows = rollout.generate(prompts_of(), responses_per_prompt=2, greedy=False, iteration=0)
+    rollout.stop()
     assert worst_error(AutoModelForCausalLM.from_pretrained(own), rows, 1.0) < TOLERANCE
     found = engine.forward(rows, "log_probs", temperature=1.0).ragged("log_probs")
     error = (found.values - rows.ragged("response_log_probs").values).abs().max()

@@ -14,11 +14,13 @@ from tests.executor.rollout import (
     planned_cases,
     rollout_cases,
     stage_cases,
+    weight_cases,
 )
 
 pytestmark = pytest.mark.many_processes
 
 ON_TWO: dict[str, Case] = rollout_cases.ON_TWO | stage_cases.ON_TWO | continuous_cases.ON_TWO
+WEIGHTS: dict[str, Case] = weight_cases.ON_TWO
 ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR | stage_cases.ON_FOUR
 MORE_ON_FOUR: dict[str, Case] = (
     rollout_cases.ON_FOUR
@@ -41,6 +43,11 @@ def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run(WEIGHTS, tmp_path_factory, 2)
+
+
+@pytest.fixture(scope="module")
 def on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     return run(ON_FOUR, tmp_path_factory, 4)
 
@@ -53,6 +60,11 @@ def more_on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | No
 @pytest.mark.parametrize("case", ON_TWO)
 def test_generation_on_two_processes(case: str, on_two: dict[str, str | None]) -> None:
     assert on_two[case] is None, on_two[case]
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights_are_in_one_place_at_a_time(case: str, weights: dict[str, str | None]) -> None:
+    assert weights[case] is None, weights[case]
 
 
 @pytest.mark.parametrize("case", ON_FOUR)

@@ -156,6 +156,13 @@ def test_every_call_of_the_plan_is_measured(undisturbed: RunProcess, plan: Plan)
         assert spread["count"] == ITERATIONS - 1, call.id
         assert 0 < spread["min"] <= spread["median"] <= spread["max"], call.id
     assert calls["actor.generate"]["bytes"]["reshard_received"]["measured"] > 0
+    held = calls["actor.generate"]["bytes"]
+    weights = 4 * resolve(plan.spec).models["actor"].architecture.num_parameters()
+    assert held["generation_weights"]["measured"] == weights, "what trains makes room for it"
+    assert held["generation_weights"]["predicted"] == pytest.approx(weights, rel=0.01)
+    # While they come, a bucket and a parameter are there too, neither more than a quarter.
+    assert weights < held["peak_weights"]["measured"] < 1.5 * weights
+    assert "packed_weights" not in held
     (finished,) = undisturbed.events("finished")
     assert finished["report"] == report
     assert len(undisturbed.events("iteration")) == ITERATIONS

@@ -26,6 +26,9 @@ class SlowRollout:
     def start(self, *, changed: bool) -> dict[str, float]:
         return {}
 
+    def weight_bytes(self) -> dict[str, float]:
+        return {}
+
     def generate(
         self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
     ) -> Batch:

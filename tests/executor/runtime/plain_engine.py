@@ -135,6 +135,9 @@ class PlainRollout:
     def start(self, *, changed: bool) -> dict[str, float]:
         return {"reshard_received": 100.0 if changed else 0.0}
 
+    def weight_bytes(self) -> dict[str, float]:
+        return {"generation_weights": 50.0}
+
     def generate(
         self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
     ) -> Batch:

@@ -299,6 +299,7 @@ def test_safe_rlhf_on_disjoint_nested_and_shared_devices() -> None:
     generation = by_id["actor.generate"]
     assert generation.num_rows == PROMPTS * RESPONSES
     assert generation.worst("reshard_received") == 100
+    assert generation.worst("generation_weights") == 50
     # The actor's first device is free for none but the actor; the critic waits for its second.
     assert by_id["critic.forward"].started >= by_id["actor.forward"].ended
     assert by_id["cost_critic.train"].started >= by_id["actor.train"].ended

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console, Group
 
+from automap.executor.telemetry.call_records import BytesKind
 from automap.executor.telemetry.provenance import device_fingerprint, provenance
 from automap.executor.telemetry.run_report import (
     BytesComparison,
@@ -163,6 +164,29 @@ def test_bytes_are_those_of_the_worst_iteration() -> None:
     assert found["peak_memory"].measured == 89, "a peak does not add up with the reshard's"
     priced = plan(engine=Parallelism(data_parallel_size=4))
     assert found["peak_memory"].predicted == priced.calls[0].peak_bytes
+
+
+def test_weights_are_beside_what_the_plan_counts_of_them() -> None:
+    """What trains and what the reshard brings on top; a peak neither adds up nor is forgotten."""
+    priced = plan(engine=Parallelism(data_parallel_size=4))
+    (home,) = [copy for copy in priced.copies if copy.id == priced.calls[0].copy_id]
+    clock = Clock()
+    for iteration in (1, 2, 3):
+        for held in (50 + iteration, 40):
+            kinds: dict[BytesKind, int] = {"generation_weights": held, "peak_weights": held + 9}
+            clock.call("actor.generate", 1.0, iteration=iteration, num_bytes=kinds)
+        clock.end(iteration, clock.now - 2)
+    found = build_report(priced, clock.records, outcome=DONE, provenance=ORIGIN)
+    held_bytes = call_of(found, "actor.generate").bytes
+    assert held_bytes["generation_weights"].measured == 53
+    assert held_bytes["peak_weights"].measured == 62
+    size = 2 * catalogue.architecture("llama-2-7b").num_parameters()
+    assert held_bytes["generation_weights"].predicted == pytest.approx(size, rel=0.03)
+    assert home.bytes_by_kind.weights < 0.51 * size, "what trains is half of it"
+    rows = [line.split() for line in text_of(found).splitlines()]
+    assert ["actor.generate", "generation", "weights", "12.6", "GiB", "53", "B"] in rows
+    assert ["actor.generate", "peak", "weights", "-", "62", "B"] in rows
+    assert not any("packed" in row for row in rows), "nothing is"
 
 
 LAYOUTS = [

@@ -35,6 +35,9 @@ class Engines:
         self.log.append("reshard" if changed else "start")
         return {"reshard_received": 8.0 if changed else 0.0}
 
+    def weight_bytes(self) -> dict[str, float]:
+        return {"generation_weights": 50.0}
+
     def generate(self, prompts: Batch, **_: object) -> Batch:
         if self.fails:
             raise MemoryError
