@@ -10,7 +10,6 @@ its own: it is built and run in `test_commands`. PostgreSQL is the one that the 
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +78,20 @@ def variables_of(name: str) -> dict[str, str]:
     return {**dict(each.split("=", 1) for each in own), **given}
 
 
+def folder_of(name: str) -> str:
+    """Where its command is started."""
+    return "/" if name == "database" else last(file_of(name), "WORKDIR")
+
+
+def folders_of(name: str) -> list[tuple[str, str]]:
+    """What is in memory and can be written to, with the options of its mount."""
+    found = [each.partition(":") for each in SERVICES[name].get("tmpfs", ["/tmp:mode=1777"])]
+    return [
+        (place, ",".join(each for each in options.split(",") if "=" in each))
+        for place, _, options in found
+    ]
+
+
 def _database() -> str:
     """What the image of PostgreSQL does when it is first started."""
     given = SERVICES["database"]["environment"]
@@ -108,6 +121,7 @@ class Stack:
         image.lines += [
             f"echo '127.0.0.1 localhost {' '.join(SERVICES)}' > $image/etc/hosts",
             "mkdir -p $image/run/secrets $image/examples",
+            *(f"mkdir -p $image{place}" for name in SERVICES for place, _ in folders_of(name)),
             f"mount --bind {ROOT}/examples $image/examples",
             f"for each in {' '.join(COMPOSE['secrets'])}; do",
             f"cp {secrets}/$each $image/run/secrets/; done",
@@ -126,7 +140,10 @@ class Stack:
 
     def _start(self, name: str) -> None:
         log = f"$image/runs/{name}.log"
-        script = "\n".join(["set -eu", *self._folders(name), f"exec {self._run(name)}"])
+        mounts = [
+            f"mount -t tmpfs -o {options} none $image{place}" for place, options in folders_of(name)
+        ]
+        script = "\n".join(["set -eu", *mounts, f"exec {self._run(name)}"])
         self.inside += [
             f"unshare --mount bash -c {shlex.quote(script)} > {log} 2>&1 & pid=$!",
             f"end=$(( $(date +%s) + {HEALTHY_SECONDS} ))",
@@ -136,13 +153,10 @@ class Stack:
         ]
 
     def _run(self, name: str) -> str:
-        return self.image.alone(command_of(name), variables_of(name), user=USER)
+        return self._alone(name, command_of(name))
 
     def _checked(self, name: str) -> str:
-        return self.image.alone(health_check_of(name), variables_of(name), user=USER)
+        return self._alone(name, health_check_of(name))
 
-    def _folders(self, name: str) -> Iterator[str]:
-        for each in SERVICES[name].get("tmpfs", ["/tmp:mode=1777"]):
-            place, _, options = each.partition(":")
-            kept = ",".join(part for part in options.split(",") if "=" in part)
-            yield f"mount -t tmpfs -o {kept} none $image{place}"
+    def _alone(self, name: str, command: str) -> str:
+        return self.image.alone(command, variables_of(name), user=USER, folder=folder_of(name))

@@ -49,6 +49,8 @@ class Image:
             'mount -t overlay none -o "$parts" "$image"',
             "for each in dev proc; do mount --rbind /$each $image/$each; done",
             'mount -t tmpfs none "$image/tmp"',
+            # Where the interpreter is, its user must come to, too; here it may be root's own.
+            *(f"chmod o+x $image{folder}" for folder in Path(sys.base_prefix).parents[:-1]),
             f"chroot $image {shlex.quote(python())} -m venv /opt/image",
         ]
 
@@ -91,7 +93,7 @@ class Image:
         net = {name: value for name, value in os.environ.items() if _of_the_net(name)}
         return self.alone(text, {**net, **self.variables, **variables}, user=user)
 
-    def alone(self, text: str, variables: Mapping[str, str], *, user: int) -> str:
+    def alone(self, text: str, variables: Mapping[str, str], *, user: int, folder: str = "") -> str:
         """A command with these variables and nothing of this machine's."""
         given = {
             "PATH": f"/opt/image/bin:{SYSTEM_PATH}",
@@ -99,7 +101,7 @@ class Image:
             **variables,
         }
         words = [f"{name}={value}" for name, value in given.items()]
-        inside = f"cd {self.folder} && {text}"
+        inside = f"cd {folder or self.folder} && {text}"
         return f"chroot --userspec={user}:{user} $image env -i {shlex.join(words)} sh -c " + (
             shlex.quote(inside)
         )
