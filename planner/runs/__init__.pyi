@@ -28,3 +28,4 @@ from .suggestion import RunWindow as RunWindow
 from .suggestion import Suggestion as Suggestion
 from .suggestion import drift_of_window as drift_of_window
 from .suggestion import planned_seconds as planned_seconds
+from .suggestion import seconds_in_order as seconds_in_order

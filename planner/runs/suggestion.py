@@ -5,6 +5,7 @@ the cost model makes of longer responses is no error of its own. Only the rest c
 """
 
 import re
+from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -104,9 +105,16 @@ def planned_seconds(plan: Plan) -> dict[str, float]:
         (sync.stage, sync.start_seconds, sync.end_seconds, f"{sync.role}.sync")
         for sync in plan.transitions
     ]
+    return seconds_in_order(timed, iteration_seconds=plan.iteration_seconds)
+
+
+def seconds_in_order(
+    timed: Iterable[tuple[int, float, float, str]], *, iteration_seconds: float
+) -> dict[str, float]:
+    """Seconds by name, in time order, of what has a stage, a start, an end and a name."""
     # In a cyclic schedule what crosses the end of a period ends before it starts.
     return {
-        name: end - start if end >= start else end - start + plan.iteration_seconds
+        name: end - start if end >= start else end - start + iteration_seconds
         for _, start, end, name in sorted(timed)
     }
 

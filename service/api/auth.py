@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -32,6 +33,8 @@ _bearer = HTTPBearer(
     auto_error=False,
     description="A key of this service; it asks for none on loopback until there is one",
 )
+_ENVIRONMENT = "environment-"
+"""What the ids of keys begin with that no database has."""
 _LOOK_SECONDS = 2.0
 """So long it may take until a service without keys notices the first one."""
 
@@ -60,9 +63,13 @@ class Keys:
         """Whether `are_asked_for` can be relied on."""
         return self._exist or time.monotonic() - self._looked_at < _LOOK_SECONDS
 
-    def look(self) -> bool:
-        """Whether requests need a key; asks the database if need be."""
-        if not self.is_recent:
+    def look_again(self) -> None:
+        """Rely on nothing that was known: a key is being made."""
+        self._looked_at = float("-inf")
+
+    def look(self, *, again: bool = False) -> bool:
+        """Whether requests need a key; asks the database if need be, or `again`."""
+        if not self.is_recent or (again and not self._exist):
             try:
                 with self._database.reading() as session:
                     self._exist = api_keys.is_any(session)
@@ -92,17 +99,27 @@ class Keys:
         Raises:
             UnauthorizedError: a key is asked for, and this is none that opens.
         """
-        if not self.look():
+        # Who has a key sends it from its first moment on, and is to be known by it.
+        if not self.look(again=sent is not None):
             return Caller()
         if sent is None:
             raise UnauthorizedError
         return self._of_environment(sent) or self._stored(sent)
 
+    def still_admit(self, caller: Caller) -> bool:
+        """Whether who was let in would be again: for answers that take hours."""
+        if caller.key_id is None:
+            return not self.look()
+        if caller.key_id.startswith(_ENVIRONMENT):
+            return True  # as long as this process lives
+        with self._database.reading() as session:
+            return api_keys.opens(session, UUID(caller.key_id))
+
     def _of_environment(self, sent: str) -> Caller | None:
         """Digests of one length leave nothing to time."""
         given = _digest(sent)
         known = [hmac.compare_digest(given, each) for each in self._given]
-        return Caller(key_id=f"environment-{known.index(True) + 1}") if any(known) else None
+        return Caller(key_id=f"{_ENVIRONMENT}{known.index(True) + 1}") if any(known) else None
 
     def _stored(self, sent: str) -> Caller:
         with self._database.reading() as session:
@@ -131,7 +148,7 @@ async def admit(
     """Let a request pass whose key opens, may do this, and has not asked for too much."""
     keys: Keys = request.app.state.keys
     sent = None if credentials is None else credentials.credentials
-    if keys.is_recent and not keys.are_asked_for:
+    if keys.is_recent and not keys.are_asked_for and sent is None:
         caller = Caller()
     else:
         caller = await run_in_threadpool(keys.caller_of, sent)

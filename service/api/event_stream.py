@@ -1,7 +1,11 @@
-"""A job's events as server-sent events: those there are, then each as it comes, until its end."""
+"""A job's events as server-sent events: those there are, then each as it comes, until its end.
+
+Such an answer may take days. It ends before, with a comment, when the service stops or the key that
+it was asked for with opens no more; whoever asks again with `Last-Event-ID` is told what holds.
+"""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from uuid import UUID
 
 import anyio
@@ -26,6 +30,8 @@ EVENT_SCHEMA = {
         },
     },
 }
+_Look = tuple[Sequence[JobEventRow], bool]
+"""The next events, and whether there will be no others."""
 _AT_ONCE = 500
 _PING_SECONDS = 15
 _FAREWELL_SECONDS = 1.0
@@ -33,11 +39,28 @@ _FAREWELL_SECONDS = 1.0
 
 
 def event_stream(
-    database: Database, job_id: UUID, *, after: int, poll_seconds: float
+    database: Database,
+    job_id: UUID,
+    *,
+    after: int,
+    poll_seconds: float,
+    is_admitted: Callable[[], bool],
 ) -> EventSourceResponse:
-    """The events with a sequence number above `after`, each with its number as the event's id."""
+    """The events with a sequence number above `after`, each with its number as the event's id.
+
+    Args:
+        database: It is looked at every `poll_seconds`.
+        job_id: The job, which exists.
+        after: The last number that the client has.
+        poll_seconds: Between two looks.
+        is_admitted: Whether the client may go on; asked at each look.
+    """
     stopping = anyio.Event()
-    events = _events(database, job_id, after, poll_seconds, stopping)
+
+    def look(after: int) -> _Look | None:
+        return _next(database, job_id, after) if is_admitted() else None
+
+    events = _events(look, after, poll_seconds, stopping)
     return EventSourceResponse(
         events,
         ping=_PING_SECONDS,
@@ -48,10 +71,14 @@ def event_stream(
 
 
 async def _events(
-    database: Database, job_id: UUID, after: int, poll_seconds: float, stopping: anyio.Event
+    look: Callable[[int], _Look | None], after: int, poll_seconds: float, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
     while True:
-        rows, over = await run_in_threadpool(_next, database, job_id, after)
+        found = await run_in_threadpool(look, after)
+        if found is None:
+            yield ServerSentEvent(comment="the key opens no more", sep="\n")
+            return
+        rows, over = found
         for row in rows:
             after = row.sequence
             yield ServerSentEvent(
@@ -70,7 +97,7 @@ async def _events(
                 await stopping.wait()
 
 
-def _next(database: Database, job_id: UUID, after: int) -> tuple[Sequence[JobEventRow], bool]:
+def _next(database: Database, job_id: UUID, after: int) -> _Look:
     with database.reading() as session:
         try:
             over = job_records.is_over(session, job_id)

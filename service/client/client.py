@@ -4,8 +4,8 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, Self
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, TypeAdapter
@@ -24,36 +24,23 @@ from automap.planner import (
 from automap.planner.plan import PlanCosts
 from automap.planner.spec import JobSpec
 from automap.service.client.errors import NoAnswerError
-from automap.service.client.transport import (
-    ANSWER_SECONDS,
-    SEARCHES_SECONDS,
-    Event,
-    Transport,
-)
+from automap.service.client.records import JOB, Id, Item, Records, with_query
+from automap.service.client.transport import ANSWER_SECONDS, SEARCHES_SECONDS, Event
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.schemas.base import Page
 from automap.service.schemas.history import HistoryPage, PlanHistory
 from automap.service.schemas.jobs import JobRecord
-from automap.service.schemas.measurements import (
-    AnyJobRecord,
-    AnyJobSummary,
-    Measure,
-    ProfileJobRecord,
-)
-from automap.service.schemas.plans import PlanRecord, PlanSummary
+from automap.service.schemas.measurements import Measure, ProfileJobRecord
+from automap.service.schemas.plans import PlanRecord
 from automap.service.schemas.profiles import ProfileRecord, ProfileSummary
 from automap.service.schemas.studies import Comparison, FrontRecord, WhatIfRecord
 
 Spec = JobSpec | Mapping[str, Any]
 """A job spec, or a document of one as in a file."""
-Id = UUID | str
-Item = TypeVar("Item")
-_JOB: TypeAdapter[JobRecord | ProfileJobRecord] = TypeAdapter(AnyJobRecord)
-_JOBS: TypeAdapter[Page[AnyJobSummary]] = TypeAdapter(Page[AnyJobSummary])
 _WAIT_SECONDS = 1.0
 
 
-class Client(Transport):
+class Client(Records):
     """A running service.
 
     What makes a plan or a job is sent with an idempotency key, so that it is tried again when a
@@ -106,10 +93,6 @@ class Client(Transport):
         while (record := self.get_plan(plan_id)).finished_at is None:
             _wait_until(deadline, f"plan {plan_id} is still {record.status}")
         return record
-
-    def plans(self, **filters: object) -> Iterator[PlanSummary]:
-        """Stored plans, newest first; `filters` as `GET /v1/plans` has them."""
-        return self._pages(TypeAdapter(Page[PlanSummary]), "plans", filters)
 
     def delete_plan(self, plan_id: Id) -> PlanRecord | None:
         """Cancel a plan that is being made, which is then returned, or delete one."""
@@ -169,7 +152,7 @@ class Client(Transport):
 
     def history(self, **filters: object) -> HistoryPage:
         """The latest runs of all plans: predicted beside measured."""
-        return self.answer(HistoryPage, "GET", _query("plans/history", filters))
+        return self.answer(HistoryPage, "GET", with_query("plans/history", filters))
 
     def plan_history(self, plan_id: Id) -> PlanHistory:
         """The runs of a plan: predicted beside measured, over time."""
@@ -194,15 +177,15 @@ class Client(Transport):
 
     def get_job(self, job_id: Id) -> JobRecord | ProfileJobRecord:
         """How far a job is, and its report or problem once it is over."""
-        return self.answer(_JOB, "GET", f"jobs/{job_id}")
+        return self.answer(JOB, "GET", f"jobs/{job_id}")
 
-    def jobs(self, **filters: object) -> Iterator[AnyJobSummary]:
-        """Jobs, newest first; `filters` as `GET /v1/jobs` has them."""
-        return self._pages(_JOBS, "jobs", filters)
+    def retry_job(self, job_id: Id, *, key: str | None = None) -> JobRecord:
+        """A new job of the plan and settings of one that is over."""
+        return self.answer(JobRecord, "POST", f"jobs/{job_id}/retry", headers=_once(key))
 
     def cancel_job(self, job_id: Id) -> JobRecord | ProfileJobRecord:
         """Ask for the end of a job, which its worker brings about within seconds."""
-        return self.answer(_JOB, "POST", f"jobs/{job_id}/cancel")
+        return self.answer(JOB, "POST", f"jobs/{job_id}/cancel")
 
     def job_logs(self, job_id: Id, *, tail: int = 1000) -> str:
         """The last lines that a job has printed."""
@@ -230,7 +213,7 @@ class Client(Transport):
 
     def profiles(self, **filters: object) -> Iterator[ProfileSummary]:
         """Stored profiles, newest first; `filters` as `GET /v1/profiles` has them."""
-        return self._pages(TypeAdapter(Page[ProfileSummary]), "profiles", filters)
+        return self.pages(TypeAdapter(Page[ProfileSummary]), "profiles", filters)
 
     def get_profile(self, version: str) -> ProfileRecord:
         """A stored profile with its measurements."""
@@ -238,17 +221,6 @@ class Client(Transport):
 
     def _searched(self, model: type[Item], path: str, asked: object) -> Item:
         return self.answer(model, "POST", path, data=asked, seconds=SEARCHES_SECONDS)
-
-    def _pages(
-        self, page: TypeAdapter[Page[Item]], path: str, filters: Mapping[str, object]
-    ) -> Iterator[Item]:
-        asked = {"limit": 200, **filters}
-        while True:
-            found = self.answer(page, "GET", _query(path, asked))
-            yield from found.items
-            if found.next_cursor is None:
-                return
-            asked["cursor"] = found.next_cursor
 
 
 def document(given: BaseModel | Mapping[str, Any], *, by_alias: bool = False) -> dict[str, Any]:
@@ -261,11 +233,6 @@ def document(given: BaseModel | Mapping[str, Any], *, by_alias: bool = False) ->
 
 def _once(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key or str(uuid4())}
-
-
-def _query(path: str, filters: Mapping[str, object]) -> str:
-    given = {name: value for name, value in filters.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _wait_until(deadline: float, otherwise: str) -> None:

@@ -1,6 +1,6 @@
 """What a run measured beside what its plan predicted, call by call, from the run's events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isclose
 from statistics import median
 from typing import Any
@@ -9,7 +9,6 @@ from pydantic import JsonValue, ValidationError
 
 from automap.executor.telemetry.run_report import Comparison, RunReport
 from automap.planner import Plan
-from automap.planner.runs import planned_seconds
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import CallSeconds
 
@@ -83,11 +82,10 @@ def iteration_seconds(measured: JsonObject) -> float | None:
     return median(known["seconds"]) if known["seconds"] else None
 
 
-def calls_of(plan: Plan | None, measured: JsonObject) -> list[CallSeconds]:
-    """Every call of the plan and every other one that was measured, in time order."""
+def calls_of(predicted: Mapping[str, float], measured: JsonObject) -> list[CallSeconds]:
+    """Every call that a plan predicts, and every other one that was measured, in time order."""
     known: Any = measured["calls"]
     reported: Any = (measured["report"] or {"calls": {}})["calls"]  # type: ignore[index,call-overload]
-    predicted = {} if plan is None else planned_seconds(plan)
     return [
         _call_seconds(name, predicted.get(name), reported.get(name), known.get(name, {}))
         for name in dict.fromkeys((*predicted, *known))

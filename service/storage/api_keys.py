@@ -54,6 +54,12 @@ def find_sent(session: Session, sent: str) -> ApiKeyRecord | None:
     return _record(row)
 
 
+def opens(session: Session, key_id: UUID) -> bool:
+    """Whether a key that opened a while ago does so still."""
+    row = session.get(ApiKeyRow, key_id)
+    return row is not None and _record(row).usable
+
+
 def is_use_to_be_noted(key: ApiKeyRecord) -> bool:
     """Whether its last use was noted long enough ago."""
     return key.last_used_at is None or utc_now() - key.last_used_at >= _USE_NOTED

@@ -159,7 +159,7 @@ def _job_history(row: JobRow, predicted: Predicted, *, over_time: bool) -> JobHi
     if seconds is None or row.plan is None:
         return None
     known = iteration_history.read(row.measured.get("iterations"))
-    usual = {call.call: call.measured_seconds for call in call_seconds.calls_of(None, row.measured)}
+    usual = {call.call: call.measured_seconds for call in call_seconds.calls_of({}, row.measured)}
     return JobHistory(
         job_id=row.id,
         plan_id=row.plan.id,

@@ -39,8 +39,8 @@ from automap.service.storage.database import utc_now
 from automap.service.storage.paging import filtered_page
 from automap.service.storage.stored_documents import (
     as_stored,
+    predicted_seconds,
     required,
-    stored_plan,
     stored_problem,
 )
 from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, JobTextRow, PlanRow
@@ -140,8 +140,14 @@ def _job_summary(row: JobRow) -> JobSummary | ProfileJobSummary:
     return JobSummary(**_summary(row, row.plan))
 
 
-def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
-    """The latest runs of a plan, what they measured beside what it predicts."""
+def jobs_of_plan(session: Session, plan: Any, predicted: Mapping[str, float]) -> list[PlanJob]:
+    """The latest runs of a plan, what they measured beside what it predicts.
+
+    Args:
+        session: The database.
+        plan: Its row, or what has its columns as attributes.
+        predicted: Seconds of its calls; none: there is no plan yet, or an earlier version's.
+    """
     rows = session.scalars(
         select(JobRow)
         .where(JobRow.plan_id == plan.id)
@@ -149,9 +155,6 @@ def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
         .limit(JOBS_SHOWN)
         .options(*(defer(column, raiseload=True) for column in _DOCUMENTS))
     ).all()
-    if not rows:
-        return []
-    predicted = stored_plan(plan.plan)
     return [
         PlanJob(**_summary(row, plan), calls=call_seconds.calls_of(predicted, row.measured))
         for row in rows
@@ -166,7 +169,7 @@ def job_record(
         return _profile_record(row)
     return JobRecord(
         **_summary(row, row.plan),
-        calls=call_seconds.calls_of(stored_plan(row.plan.plan), row.measured),
+        calls=call_seconds.calls_of(predicted_seconds(row.plan.plan), row.measured),
         settings=as_stored(RunSettings, row.settings),
         submission_id=row.submission_id,
         output=row.output,
@@ -257,7 +260,7 @@ def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
     return "\n".join(text.removesuffix("\n").split("\n")[-lines:]) + ending
 
 
-def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
+def _summary(row: JobRow, plan: Any) -> dict[str, Any]:
     return _state(row) | {
         "plan_id": plan.id,
         "iteration": row.iteration,

@@ -2,14 +2,16 @@
 
 Specs, plans and problems are stored as the API writes them. As long as the code knows them in the
 same form, by the JSON Schema of a record, their text is the answer, and only the head around it is
-built. What another version has stored is read, upgraded and written anew (`plan_records`), and so
-are plans that were run, beside which their runs are shown.
+built; of a plan that was run only the times of its calls are read, beside which those of its runs
+are shown. What another version has stored is read, upgraded and written anew (`plan_records`).
 """
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from uuid import UUID
 
 from pydantic_core import to_json
@@ -17,8 +19,11 @@ from sqlalchemy import Text, bindparam, cast, exists, select
 from sqlalchemy.orm import Session
 
 from automap.service.errors.domain import NotFoundError
+from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanRecord
-from automap.service.storage import plan_records
+from automap.service.storage import history, job_records, plan_records
+from automap.service.storage.history import Runs
+from automap.service.storage.stored_documents import PlanTimes
 from automap.service.storage.tables import JobRow, PlanRow
 
 _DOCUMENTS = ("spec", "plan", "problem")
@@ -50,18 +55,28 @@ def stored_record(session: Session, plan_id: UUID) -> StoredRecord:
     row = connection.execute(_PLAN, which).one_or_none()
     if row is None:
         raise NotFoundError("plan", plan_id)
-    if row.was_run or row.written_as != form():
+    if row.written_as != form():
         record = plan_records.find_plan(session, plan_id)
         text = record.model_dump_json(by_alias=True).encode()
         return StoredRecord(plan_id, record.status, text)
     models = {each.role: each.architecture for each in connection.execute(_MODELS, which)}
-    head = plan_records.record_head(row, models)
+    head = plan_records.record_head(row, models, *_runs(session, row))
     fields = (
         f'"{name}":'.encode()
         + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
         for name in PlanRecord.model_fields
     )
     return StoredRecord(plan_id, row.status, b"{" + b",".join(fields) + b"}")
+
+
+def _runs(session: Session, row: Any) -> tuple[Sequence[PlanJob], Runs | None]:
+    """The jobs of a plan, and what is known of all its runs."""
+    if not row.was_run:
+        return (), None
+    times = None if row.plan is None else PlanTimes.model_validate_json(row.plan)
+    predicted = {} if times is None else times.planned_seconds()
+    jobs = job_records.jobs_of_plan(session, row, predicted)
+    return jobs, history.runs_of(session, [row.id]).get(row.id)
 
 
 # Statements of the tables themselves, made once: building objects of rows that are only shown takes

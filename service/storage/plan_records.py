@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session, defer, selectinload
 
 from automap.planner import Plan
 from automap.planner.catalogue import find_model
+from automap.planner.runs import planned_seconds
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
@@ -64,7 +65,10 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
     if row is None:
         raise NotFoundError("plan", plan_id)
     runs = history.runs_of(session, [row.id]).get(row.id)
-    return plan_record(row, job_records.jobs_of_plan(session, row), runs)
+    record = plan_record(row, (), runs)
+    predicted = planned_seconds(record.plan) if isinstance(record.plan, Plan) else {}
+    jobs = job_records.jobs_of_plan(session, row, predicted)
+    return record.model_copy(update={"jobs": jobs})
 
 
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:

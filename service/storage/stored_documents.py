@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from automap.planner import Plan
+from automap.planner.runs import planned_seconds, seconds_in_order
 from automap.service.errors.domain import OlderVersionError
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.problems import Problem
@@ -47,6 +48,43 @@ def required(kind: type[Document], document: JsonObject, *, plan_id: object) -> 
 def stored_plan(document: JsonObject | None) -> Plan | None:
     """The plan of a row; None: it has none, or one of an earlier version."""
     return None if document is None else readable(Plan, document)
+
+
+class _Call(BaseModel):
+    id: str
+    stage: int = 0
+    start_seconds: float
+    end_seconds: float
+
+
+class _Sync(BaseModel):
+    role: str
+    stage: int = 0
+    start_seconds: float
+    end_seconds: float
+
+
+class PlanTimes(BaseModel):
+    """Of a stored plan when its calls and weight syncs are made: the rest is passed over."""
+
+    iteration_seconds: float
+    calls: list[_Call]
+    transitions: list[_Sync]
+
+    def planned_seconds(self) -> dict[str, float]:
+        """As those of the whole plan."""
+        timed = [(each.stage, each.start_seconds, each.end_seconds, each.id) for each in self.calls]
+        timed += [
+            (each.stage, each.start_seconds, each.end_seconds, f"{each.role}.sync")
+            for each in self.transitions
+        ]
+        return seconds_in_order(timed, iteration_seconds=self.iteration_seconds)
+
+
+def predicted_seconds(document: JsonObject | None) -> dict[str, float]:
+    """Seconds of the calls of a row's plan; empty: it has none, or one of an earlier version."""
+    plan = stored_plan(document)
+    return {} if plan is None else planned_seconds(plan)
 
 
 def stored_problem(document: JsonObject | None) -> Problem | None:

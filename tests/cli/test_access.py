@@ -54,6 +54,7 @@ def test_keys_of_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["keys", "create", "--owner", "a b"], "--owner"),
         (["keys", "create", "--owner", "ada", "--scopes", "read,root"], "--scopes"),
         (["keys", "create", "--owner", "ada", "--expires-days", "1e300"], "--expires-days"),
+        (["keys", "create", "--owner", "ada", "--expires-days", "-1"], "--expires-days: -1"),
         (["keys", "list", "--server", "http://localhost:1"], "give one of them"),
         (["audit", "--limit", "0"], "--limit"),
     ],

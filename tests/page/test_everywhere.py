@@ -91,6 +91,43 @@ def _in_short(violation: dict[str, Any]) -> str:
     return f"{violation['id']}: {violation['help']}: {json.dumps(nodes, indent=1)}"
 
 
+USABLE = """
+() => [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex]")]
+    .filter(each => each.tabIndex >= 0 && !each.disabled && each.checkVisibility())
+"""
+WATCH_FOCUS = """
+() => {
+  window.reached = new Set();
+  window.unseen = [];
+  document.addEventListener("focusin", ({ target }) => {
+    window.reached.add(target);
+    const { outlineStyle } = getComputedStyle(target);
+    // What is drawn has a line around its shape instead.
+    const drawn = [...target.querySelectorAll("rect")].map(each => getComputedStyle(each).stroke);
+    const lines = drawn.filter(each => !["none", "rgba(0, 0, 0, 0)"].includes(each));
+    if (outlineStyle === "none" && lines.length === 0) window.unseen.push(target.outerHTML);
+  });
+}
+"""
+NOT_REACHED = f"() => ({USABLE})().filter(each => !reached.has(each)).map(each => each.outerHTML)"
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view not in WITHOUT_OTHER_PARTS])
+def test_tab_leads_to_all_that_can_be_used_and_shows_where_it_is(
+    site: Site, open_page: Open, view: str
+) -> None:
+    page, _ = open_page(VIEWS[view](site))
+    page.locator("h1").first.wait_for()
+    settled(page)
+    page.evaluate(WATCH_FOCUS)
+    number = page.evaluate(f"() => ({USABLE})().length")
+    assert number > 5
+    for _ in range(number + 12):  # a date takes several, a text that scrolls one
+        page.keyboard.press("Tab")
+    assert page.evaluate(NOT_REACHED) == []
+    assert page.evaluate("unseen") == []
+
+
 @pytest.fixture
 def nothing_cached(browser: BrowserContext) -> Iterator[BrowserContext]:
     assert browser.browser is not None

@@ -1,14 +1,18 @@
 """A job that runs: what its events and its record say, as it comes."""
 
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from automap.service.cli.terminal import formats
 from automap.service.storage.database import Database
+from tests.page.conftest import Open
 from tests.page.site import REWARD, Site, drifting_run
 from tests.page.test_plan import rows
 from tests.service.support.job_claims import keep, printed
+from tests.service.support.servers import free_port, serving
 from tests.service.support.workers import add_job
 
 See = Callable[..., Page]
@@ -50,6 +54,25 @@ def test_iterations_and_reward_are_drawn_as_they_come(site: Site, see: See) -> N
         "aria-label", f"Reward over iterations: 7.25 after {run.number}"
     )
     expect(page.locator(".progress")).to_contain_text(f"{run.number} of 1,000 iterations")
+
+
+def test_a_job_is_followed_over_a_restart_of_the_service(tmp_path: Path, open_page: Open) -> None:
+    url, port = f"sqlite:///{tmp_path}/again.db", free_port()
+    with serving(url, port=port) as first:
+        run = drifting_run(Database(url))
+        page, watched = open_page(f"{first.address}/#/jobs/{run.job_id}")
+        watched.expected.append("net::ERR_")
+        drawn = page.get_by_role("img", name="Seconds over iterations").locator("circle")
+        expect(drawn).to_have_count(run.number)
+        first.process.send_signal(signal.SIGTERM)  # which ends the stream of events in order
+        first.process.wait()
+        expect(page.get_by_role("alert").first).to_contain_text("cannot be reached")
+    with serving(url, port=port):
+        run.iterate(1.6)
+        expect(page.locator(".progress")).to_contain_text(f"{run.number} of 1,000 iterations")
+        expect(drawn).to_have_count(run.number)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        page.close()
 
 
 def test_log_is_shown_and_goes_on(site: Site, see: See) -> None:

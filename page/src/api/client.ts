@@ -113,23 +113,29 @@ export async function planYaml(yaml: string): Promise<PlanRecord> {
   return (await sent("/v1/plans", request, "application/yaml")) as PlanRecord;
 }
 
-/** Events of a job after the one with this number, each with its own number, until its end. */
+/**
+ * Events of a job after the one with this number, each with its own number, as long as the
+ * connection lasts. It returns whether the job is over and all of them were told: a service that is
+ * stopped ends its answers, too.
+ */
 export async function* eventsOf(
   jobId: string,
   after: number,
   signal: AbortSignal,
-): AsyncGenerator<[number, Record<string, unknown>]> {
+): AsyncGenerator<[number, Record<string, unknown>], boolean> {
   const response = await fetch(`/v1/jobs/${jobId}/events`, {
     headers: { ...headers(), "Last-Event-ID": String(after) },
     signal,
+  }).catch((cause: unknown) => {
+    throw new Failure(noAnswer(cause));
   });
   if (!response.ok) throw failure(await response.json().catch(() => null), response.status);
-  if (response.status === 204 || !response.body) return;
+  if (response.status === 204 || !response.body) return true;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return;
+    if (done) return false;
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop() ?? "";
     for (const block of blocks) {
@@ -143,6 +149,13 @@ export async function* eventsOf(
       if (data) yield [Number(fields.get("id")), JSON.parse(data) as Record<string, unknown>];
     }
   }
+}
+
+/** Whether the same may be answered a moment later, because the service is away or busy. */
+export function mayPass(error: unknown): boolean {
+  if (!(error instanceof Failure)) return false;
+  const { status } = error.problem;
+  return status === 0 || status === 408 || status === 429 || status >= 500;
 }
 
 function failure(body: unknown, status: number): Failure {

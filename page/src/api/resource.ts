@@ -1,6 +1,9 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { Failure, problem } from "./client";
+import { Failure, mayPass, problem } from "./client";
 import type { Problem } from "./types";
+
+/** After so long it is asked again for what the service could not answer. */
+const AGAIN_SECONDS = 3;
 
 export interface Resource<T> {
   data: T | null;
@@ -8,7 +11,10 @@ export interface Resource<T> {
   reload: () => void;
 }
 
-/** What `load` answers: again when `name` changes, and every so often while `poll` says so. */
+/**
+ * What `load` answers: again when `name` changes, every so often while `poll` says so, and after a
+ * failure that may pass, such as that of a service that is being restarted.
+ */
 export function useResource<T>(
   name: string,
   load: () => Promise<T>,
@@ -39,6 +45,7 @@ export function useResource<T>(
           data: before.name === name ? before.data : null,
           problem: problemOf(error),
         }));
+        if (mayPass(error)) timer = window.setTimeout(() => void ask(), 1000 * AGAIN_SECONDS);
       }
     };
     void ask();

@@ -1,6 +1,6 @@
 /** What a run told so far, read from its stream of events while the view is open. */
 import { useEffect, useState } from "preact/hooks";
-import { eventsOf } from "../api/client";
+import { eventsOf, Failure, mayPass } from "../api/client";
 import type { Point } from "../shared/charts";
 
 export const REWARD = "critic/score/mean";
@@ -27,18 +27,27 @@ export function useEvents(jobId: string): RunEvents {
       waiting = 0;
       setTold({ reward: thinned(reward), iterations: thinned(iterations) });
     };
+    /** Those of one connection; whether there will be no more. */
+    const listen = async (): Promise<boolean> => {
+      const events = eventsOf(jobId, last, stop.signal);
+      for (;;) {
+        const { done, value } = await events.next();
+        if (done) return value;
+        const [number, event] = value;
+        last = number;
+        keep(event, reward, iterations);
+        waiting ||= window.setTimeout(draw, REDRAW_MS);
+      }
+    };
     const follow = async () => {
       while (!stop.signal.aborted) {
         try {
-          for await (const [number, event] of eventsOf(jobId, last, stop.signal)) {
-            last = number;
-            keep(event, reward, iterations);
-            waiting ||= window.setTimeout(draw, REDRAW_MS);
-          }
-          return; // the job is over, and all was told
-        } catch {
-          await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+          if (await listen()) return;
+        } catch (error) {
+          // A connection that breaks while it is read is no failure of the service's own.
+          if (error instanceof Failure && !mayPass(error)) return;
         }
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
       }
     };
     void follow();

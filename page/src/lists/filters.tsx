@@ -1,6 +1,6 @@
 /** What both lists share: filters in the address, pages one after another. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { csvOf } from "../api/client";
 import { problemOf, useAction } from "../api/resource";
 import type { Description, Problem } from "../api/types";
@@ -120,12 +120,25 @@ interface Page<T> {
   next_cursor?: string | null;
 }
 
+/** What was shown after the end of a page that is asked for again, and stays. */
+function laterThan<T extends { id: string }>(page: Page<T>, before: T[]): T[] {
+  if (!page.next_cursor) return [];
+  const end = before.findIndex(({ id }) => id === page.items.at(-1)?.id);
+  const fresh = new Set(page.items.map(({ id }) => id));
+  return end < 0 ? [] : before.slice(end + 1).filter(({ id }) => !fresh.has(id));
+}
+
 /** Items page by page; those of the first page are asked for again every so often. */
 export function usePages<T extends { id: string }>(
   name: string,
   load: (cursor: string | null) => Promise<Page<T>>,
 ) {
   const [items, setItems] = useState<T[] | null>(null);
+  const shown = useRef<T[]>([]);
+  const show = (found: T[]) => {
+    shown.current = found;
+    setItems(found);
+  };
   const [next, setNext] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   useEffect(() => {
@@ -135,17 +148,10 @@ export function usePages<T extends { id: string }>(
         const page = await load(null);
         if (over) return;
         setProblem(null);
-        // Later pages stay, with what is new before them.
-        const fresh = new Set(page.items.map((each) => each.id));
-        setItems((before) =>
-          again && before
-            ? [
-                ...page.items,
-                ...before.slice(page.items.length).filter((each) => !fresh.has(each.id)),
-              ]
-            : page.items,
-        );
-        if (!again) setNext(page.next_cursor ?? null);
+        const later = again ? laterThan(page, shown.current) : [];
+        show([...page.items, ...later]);
+        // What goes on where the first page ends; later pages have a cursor of their own.
+        if (later.length === 0) setNext(page.next_cursor ?? null);
       } catch (error) {
         if (!over) setProblem(problemOf(error));
       }
@@ -160,7 +166,7 @@ export function usePages<T extends { id: string }>(
   const more = async () => {
     try {
       const page = await load(next);
-      setItems((before) => [...(before ?? []), ...page.items]);
+      show([...shown.current, ...page.items]);
       setNext(page.next_cursor ?? null);
     } catch (error) {
       setProblem(problemOf(error));

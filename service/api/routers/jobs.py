@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -5,6 +6,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
 
+from automap.service.api.auth import Keys
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
@@ -148,19 +150,26 @@ def describe_job(
     },
 )
 def follow_job(
-    job_id: UUID, request: Request, database: DatabaseDep, last_event_id: LastEventHeader = 0
+    job_id: UUID, request: Request, service: ServiceDep, last_event_id: LastEventHeader = 0
 ) -> Response:
     """What has happened in a job and what happens next, as server-sent events.
 
     A client that lost its connection sends the last id it got as `Last-Event-ID` and misses
-    nothing; browsers do so by themselves, and stop at 204.
+    nothing; browsers do so by themselves, and stop at 204. So does one whose stream ended because
+    the service was stopped; with a key that was revoked or has expired it is then refused.
     """
-    with database.reading() as session:
+    with service.database.reading() as session:
         over = job_records.is_over(session, job_id)
         if over and not job_records.events_after(session, job_id, last_event_id, limit=1):
             return Response(status_code=204)
-    poll_seconds = request.app.state.settings.poll_seconds
-    return event_stream(database, job_id, after=last_event_id, poll_seconds=poll_seconds)
+    keys: Keys = request.app.state.keys
+    return event_stream(
+        service.database,
+        job_id,
+        after=last_event_id,
+        poll_seconds=service.settings.poll_seconds,
+        is_admitted=partial(keys.still_admit, service.caller),
+    )
 
 
 @router.get(

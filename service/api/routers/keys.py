@@ -1,8 +1,9 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
+from automap.service.api.auth import Keys
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import KEY_EXAMPLES
@@ -33,12 +34,16 @@ KeyBody = Annotated[Body[NewApiKey], Depends(body_of(NewApiKey, what="The key"))
     },
     openapi_extra=body_docs(NewApiKey, KEY_EXAMPLES),
 )
-def create_key(body: KeyBody, session: SessionDep, response: Response) -> CreatedApiKey:
+def create_key(
+    body: KeyBody, session: SessionDep, request: Request, response: Response
+) -> CreatedApiKey:
     """Make a key. Its secret is in this answer, and nowhere else.
 
     From the first one on the service asks for keys.
     """
     made = api_keys.create(session, body.content)
+    keys: Keys = request.app.state.keys
+    keys.look_again()
     response.headers["Location"] = f"/v1/keys/{made.id}"
     response.headers["Cache-Control"] = "no-store"
     return made

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from rich.text import Text
 
-from automap.service.cli.access.records import Records, all_keys, records_of, refusing_options
+from automap.service.cli.access.records import Records, records_of
 from automap.service.cli.options.access import AuditArguments, KeysArguments
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, need_valid
+from automap.service.cli.terminal.failures import BadInputError, need_valid, refusing_options
 from automap.service.cli.terminal.tables import plain_table
 from automap.service.schemas.access import ApiKeyQuery, ApiKeyRecord, AuditQuery, NewApiKey
 from automap.service.storage.api_keys import PREFIX
@@ -33,7 +33,7 @@ def run_keys(given: KeysArguments) -> None:
     elif given.action == "list":
         with refusing_options():
             query = ApiKeyQuery(owner=given.owner)
-        _show(all_keys(records, query.owner), as_json=given.json)
+        _show(records.keys(query.owner), as_json=given.json)
     else:
         record = records.revoke(_key_id(given.key or ""))
         _show([record], as_json=given.json)
@@ -49,7 +49,7 @@ def run_audit(given: AuditArguments) -> None:
             min_status=400 if given.refused else None,
             limit=given.limit,
         )
-    items = records_of(given).requests(query).items
+    items = records_of(given).requests(query)
     if given.json:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
@@ -80,6 +80,11 @@ def _create(records: Records, given: KeysArguments) -> None:
             expires_at = datetime.now(UTC) + timedelta(days=given.expires_days)
         except (OverflowError, ValueError):
             raise BadInputError("--expires-days: give a number of days") from None
+        if given.expires_days <= 0:
+            raise BadInputError(
+                f"--expires-days: {given.expires_days:g} would make a key that opens nothing",
+                ["give more than 0 days, or leave it out for a key without an end"],
+            )
     with refusing_options():
         new = NewApiKey.model_validate(
             {

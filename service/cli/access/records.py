@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
-from urllib.parse import urlencode
+from itertools import islice
+from typing import Protocol
 from uuid import UUID
 
-from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from automap.service.cli.backends.client import Service, parsed
+from automap.service.cli.backends.client import Service
 from automap.service.cli.options.access import AuditArguments, KeysArguments
 from automap.service.cli.serving import settings_from, unusable_database
 from automap.service.cli.terminal.failures import BadInputError
@@ -23,7 +22,6 @@ from automap.service.schemas.access import (
     CreatedApiKey,
     NewApiKey,
 )
-from automap.service.schemas.base import Page
 from automap.service.storage import api_keys, audit
 from automap.service.storage.database import Database
 
@@ -35,11 +33,11 @@ class Records(Protocol):
 
     def create(self, new: NewApiKey) -> CreatedApiKey: ...
 
-    def keys(self, query: ApiKeyQuery) -> Page[ApiKeyRecord]: ...
+    def keys(self, owner: str | None) -> list[ApiKeyRecord]: ...
 
     def revoke(self, key_id: UUID) -> ApiKeyRecord: ...
 
-    def requests(self, query: AuditQuery) -> Page[AuditRecord]: ...
+    def requests(self, query: AuditQuery) -> list[AuditRecord]: ...
 
 
 def records_of(given: KeysArguments | AuditArguments) -> Records:
@@ -63,9 +61,16 @@ class _InDatabase:
         with self._session() as session:
             return api_keys.create(session, new)
 
-    def keys(self, query: ApiKeyQuery) -> Page[ApiKeyRecord]:
-        with self._session() as session:
-            return api_keys.list_keys(session, query)
+    def keys(self, owner: str | None) -> list[ApiKeyRecord]:
+        found: list[ApiKeyRecord] = []
+        query: ApiKeyQuery | None = ApiKeyQuery(owner=owner, limit=_PAGE)
+        while query is not None:
+            with self._session() as session:
+                page = api_keys.list_keys(session, query)
+            found += page.items
+            following = page.next_cursor
+            query = (following and query.model_copy(update={"cursor": following})) or None
+        return found
 
     def revoke(self, key_id: UUID) -> ApiKeyRecord:
         with self._session() as session:
@@ -74,9 +79,9 @@ class _InDatabase:
             except NotFoundError as error:
                 raise BadInputError(str(error)) from None
 
-    def requests(self, query: AuditQuery) -> Page[AuditRecord]:
+    def requests(self, query: AuditQuery) -> list[AuditRecord]:
         with self._session() as session:
-            return audit.list_requests(session, query)
+            return audit.list_requests(session, query).items
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -98,52 +103,18 @@ class _OnService:
         self._service = service
 
     def create(self, new: NewApiKey) -> CreatedApiKey:
-        answer = self._service.ask("POST", "keys", data=new.model_dump(mode="json"))
-        return parsed(CreatedApiKey, answer.content, self._service)
+        with self._service.telling():
+            return self._service.client.create_key(new)
 
-    def keys(self, query: ApiKeyQuery) -> Page[ApiKeyRecord]:
-        page: Page[ApiKeyRecord] = self._page("keys", query, Page[ApiKeyRecord])
-        return page
+    def keys(self, owner: str | None) -> list[ApiKeyRecord]:
+        with self._service.telling():
+            return list(self._service.client.keys(owner=owner))
 
     def revoke(self, key_id: UUID) -> ApiKeyRecord:
-        answer = self._service.ask("DELETE", f"keys/{key_id}")
-        return parsed(ApiKeyRecord, answer.content, self._service)
+        with self._service.telling():
+            return self._service.client.revoke_key(key_id)
 
-    def requests(self, query: AuditQuery) -> Page[AuditRecord]:
-        page: Page[AuditRecord] = self._page("audit", query, Page[AuditRecord])
-        return page
-
-    def _page(self, path: str, query: ApiKeyQuery | AuditQuery, model: Any) -> Any:
-        asked = urlencode(query.model_dump(mode="json", exclude_none=True))
-        answer = self._service.ask("GET", f"{path}?{asked}")
-        return parsed(model, answer.content, self._service)
-
-
-def all_keys(records: Records, owner: str | None) -> list[ApiKeyRecord]:
-    """Every key, page by page."""
-    found: list[ApiKeyRecord] = []
-    query: ApiKeyQuery | None = ApiKeyQuery(owner=owner, limit=_PAGE)
-    while query is not None:
-        page = records.keys(query)
-        found += page.items
-        following = page.next_cursor
-        query = (following and query.model_copy(update={"cursor": following})) or None
-    return found
-
-
-@contextmanager
-def refusing_options() -> Iterator[None]:
-    """Report values that options cannot have, a line each.
-
-    Raises:
-        BadInputError: in place of every ValidationError.
-    """
-    try:
-        yield
-    except ValidationError as error:
-        lines = [
-            f"--{str(each['loc'][0]).replace('_', '-')}: "
-            f"{str(each['msg']).removeprefix('Value error, ')}"
-            for each in error.errors(include_url=False, include_input=False)
-        ]
-        raise BadInputError("options are wrong", lines) from None
+    def requests(self, query: AuditQuery) -> list[AuditRecord]:
+        asked = query.model_dump(mode="json", exclude_none=True)
+        with self._service.telling():
+            return list(islice(self._service.client.audit(**asked), query.limit))

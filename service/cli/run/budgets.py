@@ -4,16 +4,14 @@ import json
 
 from rich.text import Text
 
-from automap.service.cli.backends.client import Service, parsed
+from automap.service.cli.backends.client import Service
 from automap.service.cli.options.runs import BudgetsArguments
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, need_valid
+from automap.service.cli.terminal.failures import BadInputError, need_valid, refusing_options
 from automap.service.cli.terminal.tables import plain_table
-from automap.service.schemas.base import Page
-from automap.service.schemas.budgets import BudgetRecord
+from automap.service.schemas.budgets import BudgetRecord, NewBudget
 
 _ACTIONS = ("list", "set", "remove")
-_PAGE = 200
 
 
 def run_budgets(given: BudgetsArguments) -> None:
@@ -27,32 +25,33 @@ def run_budgets(given: BudgetsArguments) -> None:
     if given.action != "list" and given.of is None:
         raise BadInputError(f"budgets {given.action}: name one: owner:NAME or label:KEY:VALUE")
     if given.action == "set":
-        if given.amount is None:
-            raise BadInputError("budgets set: say how much: --amount NUMBER")
-        new = {"of": given.of, "unit": given.unit, "amount": given.amount}
-        for old in _budgets(service):
-            if (old.of, old.unit) == (given.of, given.unit):
-                service.ask("DELETE", f"budgets/{old.id}")
-        service.ask("POST", "budgets", data=new)
+        _set(service, given)
     elif given.action == "remove":
         found = [each for each in _budgets(service) if each.of == given.of]
         if not found:
             raise BadInputError(f"there is no budget of {formats.printable(given.of or '')}")
-        for each in found:
-            service.ask("DELETE", f"budgets/{each.id}")
+        with service.telling():
+            for each in found:
+                service.client.delete_budget(each.id)
     _show(_budgets(service), as_json=given.json)
 
 
+def _set(service: Service, given: BudgetsArguments) -> None:
+    """In place of the one there is, which stays if the new one is none."""
+    if given.amount is None:
+        raise BadInputError("budgets set: say how much: --amount NUMBER")
+    with refusing_options(of="WHOSE"):
+        new = NewBudget.model_validate({"of": given.of, "unit": given.unit, "amount": given.amount})
+    with service.telling():
+        for old in list(service.client.budgets()):
+            if (old.of, old.unit) == (new.of, new.unit):
+                service.client.delete_budget(old.id)
+        service.client.set_budget(new)
+
+
 def _budgets(service: Service) -> list[BudgetRecord]:
-    found: list[BudgetRecord] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        following = f"&cursor={cursor}" if cursor else ""
-        response = service.ask("GET", f"budgets?limit={_PAGE}{following}")
-        page: Page[BudgetRecord] = parsed(Page[BudgetRecord], response.content, service)
-        found += page.items
-        cursor = page.next_cursor
-    return found
+    with service.telling():
+        return list(service.client.budgets())
 
 
 def _show(budgets: list[BudgetRecord], *, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 from automap.executor.telemetry.run_report import RunReport
 from automap.executor.telemetry.run_report_view import render_measured, render_outcome, times
 from automap.planner import Plan
-from automap.planner.runs import Suggestion
+from automap.planner.runs import Suggestion, planned_seconds
 from automap.planner.units import MIB
 from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.terminal import formats
@@ -118,7 +118,8 @@ class RunProgress:
     @property
     def calls(self) -> list[CallSeconds]:
         """What is known of every call."""
-        return call_seconds.calls_of(self._plan, self._measured)
+        predicted = {} if self._plan is None else planned_seconds(self._plan)
+        return call_seconds.calls_of(predicted, self._measured)
 
     @property
     def summary(self) -> Text:

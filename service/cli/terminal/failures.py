@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from automap.planner.errors import PlanCheckError, SpecError
 
 EXIT_OUR_FAULT = 1
@@ -119,3 +121,25 @@ def of_option(error: SpecError, option: str) -> BadInputError:
 def of_spec(error: SpecError, headline: str = "the spec cannot be planned") -> BadInputError:
     remedy = f" ({error.remedy})" if error.remedy else ""
     return BadInputError(headline, [f"{error.field}: {error.message}{remedy}"])
+
+
+@contextmanager
+def refusing_options(**arguments: str) -> Iterator[None]:
+    """Report values that options cannot have, a line each.
+
+    Args:
+        arguments: Fields that are no options, each with the name of its argument.
+
+    Raises:
+        BadInputError: in place of every ValidationError.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        lines = [
+            f"{arguments.get(field) or '--' + field.replace('_', '-')}: "
+            f"{str(each['msg']).removeprefix('Value error, ')}"
+            for each in error.errors(include_url=False, include_input=False)
+            for field in [str(each["loc"][0])]
+        ]
+        raise BadInputError("options are wrong", lines) from None

@@ -276,6 +276,11 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     shown = told("budgets", "set", "owner:local", "--amount", "20")
     assert "20.00" in shown
     assert "10.00" not in shown
+    # What is no budget does not take the place of one.
+    assert "--amount: " in refused("budgets", "set", "owner:local", "--amount", "-1")
+    assert "--unit: " in refused("budgets", "set", "owner:local", "--amount", "1", "--unit", "eur")
+    assert "WHOSE: write owner:NAME" in refused("budgets", "set", "local", "--amount", "1")
+    assert "20.00" in told("budgets", "list")
     assert "no budgets" in told("budgets", "remove", "owner:local")
     shown = told("diff", plan_id, plan_id)
     assert "the placements are the same" in shown

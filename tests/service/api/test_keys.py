@@ -1,6 +1,7 @@
 """Keys in the database: what they open, for whom, how much of it, and until when."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -17,9 +18,10 @@ from automap.service.schemas.access import ALL_SCOPES, CreatedApiKey, NewApiKey,
 from automap.service.storage import api_keys
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import ApiKeyRow
-from tests.service.support.databases import settings_for, url_of
+from tests.service.support.databases import Databases, migrated, settings_for, url_of
 from tests.service.support.requests import problem
 from tests.service.support.samples import Json
+from tests.service.support.servers import serving
 from tests.service.support.workers import add_job
 
 
@@ -64,7 +66,6 @@ def test_the_first_key_closes_the_service(client: TestClient, database: Database
     assert response.headers["location"] == f"/v1/keys/{key.id}"
     assert key.key.startswith(f"am_{key.id.hex}_")
     assert key.prefix == f"am_{key.id.hex}"
-    client.app.state.keys._looked_at = float("-inf")  # type: ignore[attr-defined]
     problem(client.get("/v1/plans"), 401, "unauthorized")
     assert client.get("/v1/plans", headers=bearer(key.key)).status_code == 200
     secret = key.key.removeprefix(key.prefix + "_")
@@ -73,6 +74,15 @@ def test_the_first_key_closes_the_service(client: TestClient, database: Database
     assert [each["id"] for each in listed.json()["items"]] == [str(key.id)]
     assert secret not in listed.text
     assert secret not in str(vars(row_of(database, key.id)))
+
+
+def test_a_key_is_known_from_its_first_moment(client: TestClient, database: Database) -> None:
+    assert client.get("/v1/plans").status_code == 200
+    reader = made(database, "read", owner="bob")  # by another process
+    refused = client.post("/v1/clusters", headers=bearer(reader.key), json={})
+    problem(refused, 403, "missing-scope")
+    problem(client.get("/v1/plans", headers=bearer(reader.key + "x")), 401, "unauthorized")
+    problem(client.get("/v1/plans"), 401, "unauthorized")
 
 
 def test_keys_that_do_not_open(client: TestClient, database: Database) -> None:
@@ -161,6 +171,48 @@ def test_revoking_is_at_once_and_twice_is_once(client: TestClient, database: Dat
     assert [each["id"] for each in listed["items"]] == [str(victim.id)]
     nobody = "/v1/keys/00000000-0000-0000-0000-000000000000"
     problem(client.delete(nobody, headers=bearer(admin.key)), 404, "not-found")
+
+
+def test_a_stream_of_events_ends_with_the_key_that_opened_it(databases: Databases) -> None:
+    url = databases.create("streamed")
+    database = migrated(url)
+    path = f"/v1/jobs/{add_job(database)}/events"
+    with serving(url) as server:
+
+        def followed(key: CreatedApiKey | None, end: Callable[[], object]) -> str:
+            """All that is told, of which the first line is there before the end is brought about.
+
+            A comment every 15 seconds says that a stream goes on.
+            """
+            headers = {} if key is None else bearer(key.key)
+            deadline = time.monotonic() + 30
+            with server.client.stream("GET", path, headers=headers) as answer:
+                lines = answer.iter_lines()
+                told = [next(lines)]
+                end()
+                for line in lines:
+                    told.append(line)
+                    assert time.monotonic() < deadline, "it goes on"
+            return "\n".join(told)
+
+        keys: list[CreatedApiKey] = []
+        first = followed(None, lambda: keys.append(made(database)))  # now keys are asked for
+        [admin] = keys
+        victim = made(database)
+        revoke = f"/v1/keys/{victim.id}"
+        second = followed(victim, lambda: server.client.delete(revoke, headers=bearer(admin.key)))
+        brief = made(database, expires_at=utc_now() + timedelta(seconds=3))
+        third = followed(brief, lambda: None)
+        for told in (first, second, third):
+            assert "the key opens no more" in told
+            assert "id: 1" in told
+        problem(server.client.get(path, headers=bearer(victim.key)), 401, "unauthorized")
+        # Another one goes on meanwhile, to the end of the job.
+        cancel = path.replace("events", "cancel")
+        whole = followed(admin, lambda: server.client.post(cancel, headers=bearer(admin.key)))
+        assert "cancelled" in whole
+        assert "opens no more" not in whole
+    database.dispose()
 
 
 @pytest.mark.parametrize(

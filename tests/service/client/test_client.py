@@ -20,6 +20,9 @@ from automap.client import (
 from automap.planner import ExplainOptions, Plan, ReplanOptions
 from automap.planner.plan import plan_costs
 from automap.planner.spec import JobSpec
+from automap.service.schemas.access import NewApiKey
+from automap.service.schemas.budgets import NewBudget
+from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import Measure, ProfileJobRecord
 from automap.service.settings import Settings
@@ -108,6 +111,45 @@ def test_jobs_and_their_events(client: Client, url: str) -> None:
     with pytest.raises(NoAnswerError, match="still queued"):
         client.wait_for_job(client.submit(queued.plan_id, run_settings()).id, seconds=0)
     database.dispose()
+
+
+def test_what_is_said_of_plans_and_jobs_and_what_was_spent(client: Client, url: str) -> None:
+    before, after = client.plan(tiny_spec()), client.plan(tiny_spec(name="other"))
+    assert client.diff(before.id, after.id).spec[0].after == "other"
+    labelled = DescriptionPatch(labels={"team": "math"}, notes="first")
+    assert client.describe_plan(before.id, labelled).labels == {"team": "math"}
+    renamed = client.describe_plan(before.id, DescriptionPatch(name="best"))
+    assert (renamed.name, renamed.labels, renamed.notes) == ("best", {"team": "math"}, "first")
+    assert [each.id for each in client.plans(label=["team:math", "team"])] == [before.id]
+    job = client.submit(before.id, run_settings())
+    assert client.describe_job(job.id, DescriptionPatch(name="night")).name == "night"
+    client.cancel_job(job.id)
+    again = client.retry_job(job.id, key="again")
+    assert isinstance(again, JobRecord)
+    assert (again.retry_of, client.retry_job(job.id, key="again").id) == (job.id, again.id)
+    client.cancel_job(again.id)
+    assert client.spent(by="label:team", after=before.created_at).by == "label:team"
+    made = client.set_budget(NewBudget(of="owner:local", unit="gpu_hours", amount=2))
+    assert [each.id for each in client.budgets()] == [made.id]
+    client.delete_budget(made.id)
+    assert list(client.budgets()) == []
+
+
+def test_keys_and_the_log_of_what_was_done_with_them(databases: Databases) -> None:
+    with serving(databases.create("with_keys")) as server:
+        with Client(server.address) as first:
+            admin = first.create_key(NewApiKey(owner="ada", scopes=["read", "admin"]))
+        with Client(server.address, admin.key) as client:
+            other = client.create_key(NewApiKey(owner="bob"))
+            known = list(client.keys())
+            assert {each.owner for each in known} == {"ada", "bob"}
+            assert client.revoke_key(other.id).usable is False
+            assert [each.id for each in client.keys(owner="bob")] == [other.id]
+            said = [each.resource_id for each in client.audit(owner="ada", limit=1)]
+            assert said == [str(other.id), str(other.id)]  # revoked, and before that made
+        with Client(server.address, other.key) as refused, pytest.raises(ProblemError) as error:
+            list(refused.plans())
+        assert error.value.problem.status == 401
 
 
 def test_events_go_on_with_the_next_server(databases: Databases) -> None:

@@ -117,7 +117,7 @@ def test_calls_that_no_plan_has_are_shown_too() -> None:
         {"type": "call", "call": "actor.sync", "seconds": "long"},
         {"type": "call", "seconds": 1.0},
     ]
-    (shown,) = call_seconds.calls_of(None, call_seconds.with_events(call_seconds.NOTHING, events))
+    (shown,) = call_seconds.calls_of({}, call_seconds.with_events(call_seconds.NOTHING, events))
     assert (shown.call, shown.predicted_seconds, shown.count) == ("actor.sync", None, 2)
     assert (shown.measured_seconds, shown.measured_bytes) == (1.0, 10)
 

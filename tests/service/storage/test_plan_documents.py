@@ -9,14 +9,18 @@ from sqlalchemy.orm import Session
 
 from automap.planner import Plan
 from automap.planner.errors import InfeasibleError, Reason
+from automap.planner.runs import planned_seconds
 from automap.planner.spec import JobSpec
-from automap.service.queues import plan_queue
+from automap.service.queues import job_queue, plan_queue
+from automap.service.runs.checked_settings import RunSettings
+from automap.service.schemas.plans import PlanRecord
 from automap.service.schemas.problems import problem_of
-from automap.service.storage import plan_documents, plan_records
+from automap.service.storage import job_records, plan_documents, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
 from tests.service.support.samples import small_spec
-from tests.service.support.workers import add_job, add_plan, tiny_plan
+from tests.service.support.watched_run import Run
+from tests.service.support.workers import add_plan, run_settings, tiny_plan
 
 REASON = Reason(summary="zu wenig „Speicher“ \x7f", phase="actor.train", over_bytes=2**40)
 
@@ -98,11 +102,36 @@ def test_a_plan_is_answered_as_stored(
         assert plan_documents.stored_record(session, plan_id).json == stored
 
 
-def test_a_plan_that_was_run_shows_its_runs(database: Database) -> None:
-    add_job(database)
-    stored, parsed = answers(database, only_plan(database))
+def test_a_plan_that_was_run_shows_its_runs(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(database)
+    with database.transaction() as session:
+        job_queue.run(session, run.held)
+    run.iterate(1.0)
+    run.iterate(1.25)
+    plan_id = only_plan(database)
+    no_models(monkeypatch)
+    with database.reading() as session:
+        stored = plan_documents.stored_record(session, plan_id).json
+    monkeypatch.undo()
+    assert answers(database, plan_id) == (stored, stored)
+    [job] = PlanRecord.model_validate_json(stored).jobs
+    predicted = planned_seconds(tiny_plan())
+    assert {each.call: each.predicted_seconds for each in job.calls} == predicted
+    assert all(each.measured_seconds for each in job.calls)
+
+
+def test_a_job_whose_plan_is_not_made_yet_is_shown_with_it(database: Database) -> None:
+    with database.transaction() as session:
+        row = queued(session)
+        settings = RunSettings.model_validate(run_settings())
+        job_queue.enqueue(session, job_records.new_job_row(row, settings))
+        plan_id = row.id
+    stored, parsed = answers(database, plan_id)
     assert stored == parsed
-    assert b'"jobs":[{' in stored
+    [job] = PlanRecord.model_validate_json(stored).jobs
+    assert job.calls == []
 
 
 @pytest.mark.parametrize("written_as", [None, "another"])
@@ -137,10 +166,10 @@ def test_a_spec_of_another_version_keeps_its_outcome_from_being_taken_as_ours(
 
 
 def test_the_form_changes_with_the_fields_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    schema = plan_documents.PlanRecord.model_json_schema(mode="serialization")
+    schema = PlanRecord.model_json_schema(mode="serialization")
     known = plan_documents.form()
     del schema["$defs"][Plan.__name__]["properties"]["warnings"]
-    monkeypatch.setattr(plan_documents.PlanRecord, "model_json_schema", lambda mode: schema)
+    monkeypatch.setattr(PlanRecord, "model_json_schema", lambda mode: schema)
     plan_documents.form.cache_clear()
     try:
         assert plan_documents.form() != known
