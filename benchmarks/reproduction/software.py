@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from automap.planner.cost.constants import EXPERT_OPERAND_HOST_SECONDS
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
+from automap.planner.cost.stacks import STACKS, SoftwareStack
 
 PYTHON_KERNEL_SECONDS = EXPERT_OPERAND_HOST_SECONDS / 3.5
 """Host time of a kernel called from Python: the constant is fitted to runs of training that cast an
@@ -19,6 +20,10 @@ expert's operand, with three to four kernels each."""
 ENGINE_LAYER_KERNELS = 12
 """Norm, projection, rotary, cache write, attention, projection, norm, projection, activation,
 projection, and two all-reduces."""
+STEP_KERNELS = 20
+"""Embedding, last norm, head, and to sample: a cast, temperature, top-k and top-p (sort, softmax,
+sum, compare, scatter), softmax, draw, clamp, what has ended, and tokens, mask and positions of the
+next step."""
 
 VLLM_2024 = replace(
     ENGINES["vllm"],
@@ -28,6 +33,8 @@ VLLM_2024 = replace(
     # price the GPU's part of a step at 12 ms.
     sequence_seconds=12e-3 * 0.29 / 0.38 / 256,
     all_reduce_share=1.0,  # not fused with what follows
+    # vllm/config.py: "Custom all-reduce kernels are temporarily disabled due to stability issues".
+    custom_all_reduce=False,
     prefill_layer_seconds=ENGINE_LAYER_KERNELS * PYTHON_KERNEL_SECONDS,
     max_sequences=256,  # vllm/engine/arg_utils.py: max_num_seqs
 )
@@ -46,6 +53,74 @@ OPENRLHF = replace(
     # actor, which takes one call after the other; ppo_trainer.py: micro_rollout_batch_size is 8.
     max_sequences=8,
 )
+
+EAGER = replace(
+    ENGINES["vllm"],
+    step_seconds=STEP_KERNELS * PYTHON_KERNEL_SECONDS,
+    sequence_seconds=0.0,  # one tensor operation for the whole batch
+    all_reduce_share=1.0,  # not fused with what follows
+    custom_all_reduce=False,  # torch.distributed
+    prefill_layer_seconds=ENGINE_LAYER_KERNELS * PYTHON_KERNEL_SECONDS,
+    captured=False,
+)
+"""A training framework's own loop over tokens: a batch of fixed size whose steps a process launches
+kernel by kernel."""
+DEEPSPEED_CHAT = replace(
+    EAGER,
+    summary="DeepSpeed's hybrid engine: 16 sequences a GPU, from the first token to the last",
+    # DeepSpeed-Chat, step3_rlhf_finetuning/main.py: per_device_generation_batch_size is 16; each
+    # such batch is one call of Hugging Face's generate() on DeepSpeed's inference layers, with
+    # enable_cuda_graph left False.
+    max_sequences_per_gpu=16,
+)
+NEMO_ALIGNER = replace(
+    EAGER,
+    summary="NeMo's own generation: a micro-batch of 8 at a time, kernels launched one by one",
+    # NeMo-Aligner 0.2.0, algorithms/ppo.py: each data rank takes one micro-batch after the other
+    # through generate(); conf/gpt_ppo_actor.yaml: rollout_micro_batch_size is 8. NeMo 1.22,
+    # text_generation_utils.py and text_generation_strategy.py: keys and values are cached, a step
+    # passes one token of each sequence.
+    max_sequences=8,
+)
+REAL = replace(
+    EAGER,
+    summary="ReaL's own generation: a data rank's whole batch, kernels launched one by one",
+    # ReaL 0.3.0, model_parallel/mappings.py: "abandon custom_all_reduce"; api/core/model_api.py:
+    # use_cuda_graph is False; real_llm_generate.py: the cache holds all sequences from the start.
+)
+
+
+HUGGING_FACE = replace(
+    STACKS["fsdp-eager"],
+    summary="DeepSpeed's ZeRO-3 under Hugging Face's models, without a compiler",
+    # DeepSpeed-Chat, utils/ds_utils.py: stage3_max_live_parameters and
+    # stage3_prefetch_bucket_size are 3e7, less than a layer, so nothing is gathered ahead.
+    overlaps_data=False,
+)
+HUGGING_FACE_2023 = replace(
+    HUGGING_FACE,
+    summary=f"{HUGGING_FACE.summary}, whose attention is products and a softmax",
+    # transformers 4.31, models/opt/modeling_opt.py: bmm, softmax in fp32, bmm; rates and passes of
+    # such layers are those of Megatron-LM at the time.
+    attention="unfused",
+    attention_share=STACKS["megatron-2021"].attention_share,
+    elementwise_passes=STACKS["megatron-2021"].elementwise_passes,
+    memory=replace(STACKS["fsdp-eager"].memory, written_out=True),
+)
+
+
+@contextmanager
+def training_as(stack: SoftwareStack | None) -> Iterator[None]:
+    """Price a training stack as another software; None: as it is."""
+    if stack is None:
+        yield
+        return
+    before = STACKS[stack.name]
+    STACKS[stack.name] = stack
+    try:
+        yield
+    finally:
+        STACKS[stack.name] = before
 
 
 @contextmanager

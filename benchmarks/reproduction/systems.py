@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from automap.planner.cost.rollout_engines import EngineProfile
+from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
+from automap.planner.cost.stacks import SoftwareStack
 from automap.planner.spec import TrainingStack
 from benchmarks.reproduction import software
 from benchmarks.reproduction.cases import Case
@@ -21,10 +22,17 @@ class System:
     strategy: str
     training_stack: TrainingStack
     engine: EngineProfile | None
-    """What generates; None: the vLLM of today, where its own code could not be read."""
+    """What generates; None: the vLLM of today."""
     why: str
+    stack: SoftwareStack | None = None
+    """What that training stack is priced as; None: as it is."""
     layouts: Callable[[Mapping[str, Any]], Reduction] | None = None
     """Which layouts it may use, by the models of the roles."""
+
+    @property
+    def generates_as(self) -> str:
+        """The engine in words."""
+        return (self.engine or ENGINES["vllm"]).summary
 
     def case(
         self,
@@ -41,12 +49,20 @@ class System:
             algorithm,
             models,
             num_gpus,
-            workload={**workload, "training_stack": self.training_stack},
+            workload={
+                **workload,
+                "training_stack": self.training_stack,
+                # All four score their rollouts anew: verl 0.1, megatron_workers.py ("we should
+                # always recompute old_log_probs when it is HybridEngine"); DeepSpeed-Chat,
+                # ppo_trainer.py: generate_experience; OpenRLHF, experience_maker.py;
+                # NeMo-Aligner 0.2.0, megatron_gpt_ppo_actor.py: infer.
+                "old_log_probs": "recompute",
+            },
             hardware=hardware,
             constraints={"allow_offload": allow_offload},
         )
         reduction = None if self.layouts is None else self.layouts(models)
-        return Case(spec, (self.strategy,), reduction, self.engine)
+        return Case(spec, (self.strategy,), reduction, self.engine, self.stack)
 
 
 SYSTEMS = {
@@ -56,14 +72,16 @@ SYSTEMS = {
         "verl-megatron",
         software.HYBRIDFLOW,
         "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
-        as_stated,
+        layouts=as_stated,
     ),
     "deepspeed_chat": System(
         "DeepSpeed-Chat",
         "deepspeed_chat",
         "fsdp-eager",
-        None,
-        "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism",
+        software.DEEPSPEED_CHAT,
+        "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism, but gathers "
+        "nothing ahead",
+        software.HUGGING_FACE,
     ),
     "openrlhf": System(
         "OpenRLHF",
@@ -76,8 +94,9 @@ SYSTEMS = {
         "NeMo-Aligner",
         "nemo_aligner",
         "megatron-core",
-        None,
-        "Megatron-core trains and generates with the same sizes",
+        software.NEMO_ALIGNER,
+        "Megatron-core trains and generates with the same sizes, those stated for training",
+        layouts=as_stated,
     ),
 }
 BASELINES = tuple(name for name in SYSTEMS if name != "hybridflow")
