@@ -6,6 +6,7 @@ from statistics import fmean
 from benchmarks.reproduction.cases import Outcome
 from benchmarks.reproduction.jobs import hybridflow_workload
 from benchmarks.reproduction.pictures import bars
+from benchmarks.reproduction.software import NEMO_ALIGNER
 from benchmarks.reproduction.study import (
     TOLERANCE,
     Claim,
@@ -27,6 +28,7 @@ from benchmarks.reproduction.systems_points import (
     Point,
     cases,
     efficiencies,
+    needed,
     of_model,
     over,
     placed_by,
@@ -217,6 +219,7 @@ def _chat_values(points: Sequence[Point]) -> dict[str, str]:
         "chat_both": times(both),
         "chat_published": times(fact.mean),
         "chat_off": percent(both / fact.mean - 1, sign=True),
+        "chat_rest": f"{fmean(needed(points, fact, generation=False)):.1f}",
     }
 
 
@@ -235,6 +238,8 @@ def _nemo_values(points: Sequence[Point]) -> dict[str, str]:
         "nemo_off": percent(fmean(ratios) / fact.mean - 1, sign=True),
         "nemo_shares": f"{percent(min(shares))} to {percent(max(shares))}",
         "nemo_published_share": percent(FACTS.systems.nemo_generation_share),
+        "nemo_slower": f"{fmean(needed(points, fact, generation=True)):.1f}",
+        "nemo_launch": f"{1e6 * NEMO_ALIGNER.prefill_layer_seconds:.0f} µs",
         "nemo_recomputed": f"{min(recomputed):.0f} to {max(recomputed):.0f}",
     }
 

@@ -84,9 +84,11 @@ NEMO_ALIGNER = replace(
 )
 REAL = replace(
     EAGER,
-    summary="ReaL's own generation: a data rank's whole batch, kernels launched one by one",
-    # ReaL 0.3.0, model_parallel/mappings.py: "abandon custom_all_reduce"; api/core/model_api.py:
-    # use_cuda_graph is False; real_llm_generate.py: the cache holds all sequences from the start.
+    summary="ReaL's own generation: a data rank's whole batch in CUDA graphs, sums by NCCL",
+    # ReaL 0.3.0, model_parallel/mappings.py: "abandon custom_all_reduce"; real_llm_generate.py: the
+    # cache holds all sequences from the start. README: "high-throughput generation with CUDAGraph";
+    # nothing says which runs used it (use_cuda_graph).
+    captured=True,
 )
 
 

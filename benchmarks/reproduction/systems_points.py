@@ -7,7 +7,7 @@ from statistics import fmean
 from benchmarks.reproduction import deepspeed_chat
 from benchmarks.reproduction.cases import Case, Outcome
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload
-from benchmarks.reproduction.published import published
+from benchmarks.reproduction.published import Over, published
 from benchmarks.reproduction.study import Key, Outcomes
 from benchmarks.reproduction.systems import BASELINES, SYSTEMS
 
@@ -114,6 +114,19 @@ def over(points: Sequence[Point], system: str, *, software: bool) -> list[float]
     """Speed-ups of PPO."""
     found = (p.speed_up(system, software=software) for p in points if p.algorithm == "ppo")
     return [ratio for ratio in found if ratio is not None]
+
+
+def needed(points: Sequence[Point], fact: Over, *, generation: bool) -> list[float]:
+    """How many times its price a system's generation, or all else, takes at the published mean."""
+    found = []
+    for point in points:
+        ours, theirs = point.placed["hybridflow"].seconds, point.placed.get(fact.system)
+        if point.algorithm == "ppo" and ours and theirs is not None and theirs.seconds:
+            rollouts = theirs.calls["actor.generate"].seconds
+            rest = theirs.seconds - rollouts
+            slower, kept = (rollouts, rest) if generation else (rest, rollouts)
+            found.append((fact.mean * ours - kept) / slower)
+    return found
 
 
 def efficiencies(points: Sequence[Point]) -> dict[tuple[str, str], float]:
