@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from automap.planner.assembly.parts import PricedCall, price_call, price_copy, pricing_of
 from automap.planner.assembly.plan import placement_of
 from automap.planner.cost.rollout_engines import EngineProfile
-from automap.planner.cost.stacks import SoftwareStack
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism, Placement
@@ -19,7 +18,7 @@ from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
 from automap.planner.search.strategies.attempts import attempt
 from automap.planner.spec import JobSpec
-from benchmarks.reproduction.software import generating_as, training_as
+from benchmarks.reproduction.software import generating_as
 
 SEARCH = "search"
 """The way that is the plan itself."""
@@ -34,8 +33,6 @@ class Case:
     layouts: Callable[[Tables], Rows] | None = None
     engine: EngineProfile | None = None
     """What generates; None: what the job says."""
-    stack: SoftwareStack | None = None
-    """What trains and scores; None: what the job says."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Outcome:
 
 def outcomes(case: Case) -> dict[str, Outcome]:
     """Place the job in every way of the case."""
-    with generating_as(case.engine), training_as(case.stack):
+    with generating_as(case.engine):
         return _outcomes(case)
 
 

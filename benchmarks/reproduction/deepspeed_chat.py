@@ -1,11 +1,8 @@
 """DeepSpeed-Chat's own iteration times: what its software takes over what we price it at."""
 
-from dataclasses import replace
-
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import opt
 from benchmarks.reproduction.published import ChatRow, published
-from benchmarks.reproduction.software import HUGGING_FACE_2023
 from benchmarks.reproduction.study import (
     TOLERANCE,
     Claim,
@@ -34,7 +31,7 @@ WORKLOAD = {
 def _case(row: ChatRow) -> Case:
     actor, small = opt(row.model), opt("OPT-350M")
     models = {"actor": actor, "reference": actor, "critic": small, "reward": small}
-    case = SYSTEM.case(
+    return SYSTEM.case(
         "ppo",
         models,
         row.num_gpus,
@@ -42,7 +39,6 @@ def _case(row: ChatRow) -> Case:
         hardware=FACTS.hardware,
         allow_offload=True,
     )
-    return replace(case, stack=HUGGING_FACE_2023)
 
 
 CASES: dict[Key, Case] = {(row.model, row.num_gpus): _case(row) for row in FACTS.rows}
@@ -108,7 +104,6 @@ def report(found: Outcomes) -> Report:
         "factor": times(factor),
         "least": times(min(ratios)),
         "most": times(max(ratios)),
-        "engine": SYSTEM.generates_as,
         "unpriced": str(len(FACTS.rows) - len(ratios)),
     }
     return Report(values, claims)

@@ -78,9 +78,7 @@ def hybridflow_workload(algorithm: str = "ppo", **changes: Any) -> dict[str, Any
         "prompt_length": length,
         "response_length": length,
         "updates_per_epoch": 8,
-        # verl 0.1, megatron_workers.py: "we should always recompute old_log_probs when it is
-        # HybridEngine".
-        "old_log_probs": "recompute",
+        "old_log_probs": "rollout",
         "kl": "reward",
         "training_stack": "verl-megatron",
         "pretrain_loss": algorithm == "safe_rlhf",

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from automap.planner.cost.constants import EXPERT_OPERAND_HOST_SECONDS
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
-from automap.planner.cost.stacks import STACKS, SoftwareStack
 
 PYTHON_KERNEL_SECONDS = EXPERT_OPERAND_HOST_SECONDS / 3.5
 """Host time of a kernel called from Python: the constant is fitted to runs of training that cast an
@@ -65,19 +64,12 @@ EAGER = replace(
 )
 """A training framework's own loop over tokens: a batch of fixed size whose steps a process launches
 kernel by kernel."""
-DEEPSPEED_CHAT = replace(
-    EAGER,
-    summary="DeepSpeed's hybrid engine: 16 sequences a GPU, from the first token to the last",
-    # DeepSpeed-Chat, step3_rlhf_finetuning/main.py: per_device_generation_batch_size is 16; each
-    # such batch is one call of Hugging Face's generate() on DeepSpeed's inference layers, with
-    # enable_cuda_graph left False.
-    max_sequences_per_gpu=16,
-)
 NEMO_ALIGNER = replace(
     EAGER,
     summary="NeMo's own generation: a micro-batch of 8 at a time, kernels launched one by one",
     # NeMo-Aligner 0.2.0, algorithms/ppo.py: each data rank takes one micro-batch after the other
-    # through generate(); conf/gpt_ppo_actor.yaml: rollout_micro_batch_size is 8. NeMo 1.22,
+    # through generate(); its size, rollout_micro_batch_size, is taken to be the example's 8 (the
+    # paper does not state it). NeMo 1.22,
     # text_generation_utils.py and text_generation_strategy.py: keys and values are cached, a step
     # passes one token of each sequence.
     max_sequences=8,
@@ -90,39 +82,6 @@ REAL = replace(
     # nothing says which runs used it (use_cuda_graph).
     captured=True,
 )
-
-
-HUGGING_FACE = replace(
-    STACKS["fsdp-eager"],
-    summary="DeepSpeed's ZeRO-3 under Hugging Face's models, without a compiler",
-    # DeepSpeed-Chat, utils/ds_utils.py: stage3_max_live_parameters and
-    # stage3_prefetch_bucket_size are 3e7, less than a layer, so nothing is gathered ahead.
-    overlaps_data=False,
-)
-HUGGING_FACE_2023 = replace(
-    HUGGING_FACE,
-    summary=f"{HUGGING_FACE.summary}, whose attention is products and a softmax",
-    # transformers 4.31, models/opt/modeling_opt.py: bmm, softmax in fp32, bmm; rates and passes of
-    # such layers are those of Megatron-LM at the time.
-    attention="unfused",
-    attention_share=STACKS["megatron-2021"].attention_share,
-    elementwise_passes=STACKS["megatron-2021"].elementwise_passes,
-    memory=replace(STACKS["fsdp-eager"].memory, written_out=True),
-)
-
-
-@contextmanager
-def training_as(stack: SoftwareStack | None) -> Iterator[None]:
-    """Price a training stack as another software; None: as it is."""
-    if stack is None:
-        yield
-        return
-    before = STACKS[stack.name]
-    STACKS[stack.name] = stack
-    try:
-        yield
-    finally:
-        STACKS[stack.name] = before
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
-from automap.planner.cost.stacks import SoftwareStack
 from automap.planner.spec import TrainingStack
 from benchmarks.reproduction import software
 from benchmarks.reproduction.cases import Case
@@ -22,10 +21,12 @@ class System:
     strategy: str
     training_stack: TrainingStack
     engine: EngineProfile | None
-    """What generates; None: the vLLM of today."""
+    """What generates; None: the vLLM of today, where its own code could not be read."""
     why: str
-    stack: SoftwareStack | None = None
-    """What that training stack is priced as; None: as it is."""
+    old_log_probs: str = "recompute"
+    """Where the old policy's log-probabilities come from. DeepSpeed-Chat (ppo_trainer.py:
+    generate_experience), OpenRLHF (experience_maker.py) and NeMo-Aligner 0.2.0
+    (megatron_gpt_ppo_actor.py: infer) have the actor score its rollouts."""
     layouts: Callable[[Mapping[str, Any]], Reduction] | None = None
     """Which layouts it may use, by the models of the roles."""
 
@@ -52,17 +53,13 @@ class System:
             workload={
                 **workload,
                 "training_stack": self.training_stack,
-                # All four score their rollouts anew: verl 0.1, megatron_workers.py ("we should
-                # always recompute old_log_probs when it is HybridEngine"); DeepSpeed-Chat,
-                # ppo_trainer.py: generate_experience; OpenRLHF, experience_maker.py;
-                # NeMo-Aligner 0.2.0, megatron_gpt_ppo_actor.py: infer.
-                "old_log_probs": "recompute",
+                "old_log_probs": self.old_log_probs,
             },
             hardware=hardware,
             constraints={"allow_offload": allow_offload},
         )
         reduction = None if self.layouts is None else self.layouts(models)
-        return Case(spec, (self.strategy,), reduction, self.engine, self.stack)
+        return Case(spec, (self.strategy,), reduction, self.engine)
 
 
 SYSTEMS = {
@@ -72,16 +69,17 @@ SYSTEMS = {
         "verl-megatron",
         software.HYBRIDFLOW,
         "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
+        # Section 4 of the paper, Table 4: generate_sequence returns them, compute_log_prob is
+        # optional in PPO.
+        old_log_probs="rollout",
         layouts=as_stated,
     ),
     "deepspeed_chat": System(
         "DeepSpeed-Chat",
         "deepspeed_chat",
         "fsdp-eager",
-        software.DEEPSPEED_CHAT,
-        "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism, but gathers "
-        "nothing ahead",
-        software.HUGGING_FACE,
+        None,
+        "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism",
     ),
     "openrlhf": System(
         "OpenRLHF",
