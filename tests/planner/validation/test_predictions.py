@@ -516,7 +516,6 @@ def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
     sync, handover = parts.pop("weight_sync_seconds"), parts["handover_seconds"]
     # What the driver does between the trainer's calls keeps no engine from generating.
     assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + sync)
-    assert sum(parts.values()) - handover - parts["around_seconds"] < generation
     assert any("half each" in text for text in one.assumptions)
     (together,) = predicted("rlhf", NEMO_RL)
     assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
