@@ -59,6 +59,9 @@ class Basis:
 
     calls: FloatArray
     """[value of the layer's time, row]"""
+    rollouts: FloatArray
+    """[row]: seconds of generation that goes on beside the trainer and its driver, which an
+    iteration takes at least; 0 where they take turns."""
     handed_tokens: FloatArray
     """[row]: padded tokens, once for each call that is handed them."""
     measured: FloatArray
@@ -69,9 +72,8 @@ class Basis:
         layer, around, handover = values
         grid = np.log(LAYER_SECONDS)
         calls = [np.interp(np.log(layer), grid, one) for one in self.calls.T]
-        return np.asarray(
-            np.log((np.array(calls) + around + handover * self.handed_tokens) / self.measured)
-        )
+        trainer = np.array(calls) + around + handover * self.handed_tokens
+        return np.asarray(np.log(np.maximum(trainer, self.rollouts) / self.measured))
 
     def schemes(self) -> dict[str, tuple[str, ...]]:
         return {
@@ -92,12 +94,20 @@ def expert_layers(stack: TrainingStack, seconds: float) -> Iterator[None]:
         STACKS[stack] = before
 
 
-def call_seconds(row: RlhfRow) -> float | None:
-    """Without the seconds around the calls; None where there is no prediction."""
+def call_seconds(row: RlhfRow) -> tuple[float, float] | None:
+    """(calls of the trainer without the seconds around them, rollouts beside it).
+
+    None where there is no prediction; new weights count for both.
+    """
     found = predict_rlhf(row, Assumptions())["iteration_seconds"]
     if not isinstance(found, Estimate):
         return None
-    return found.value - sum(float(found.breakdown[part]) for part in AROUND)
+    parts = {name: float(seconds) for name, seconds in found.breakdown.items()}
+    calls = sum(seconds for name, seconds in parts.items() if name not in AROUND)
+    if row.synchrony != "async":
+        return calls, 0.0
+    rollouts = parts["actor.generate_seconds"] + parts["weight_sync_seconds"]
+    return calls - parts["actor.generate_seconds"], rollouts
 
 
 def handed_tokens(row: RlhfRow, system: RlSystem) -> float:
@@ -118,8 +128,10 @@ def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
     for seconds in LAYER_SECONDS:
         with expert_layers(stack, float(seconds)):
             calls.append([call_seconds(row) for row in own])
+    seconds = np.array(calls, dtype=np.float64)
     return Basis(
-        np.array(calls, dtype=np.float64),
+        seconds[:, :, 0],
+        seconds[0, :, 1],
         np.array([handed_tokens(row, system) for row in own], dtype=np.float64),
         np.array([row.iteration_seconds for row in own], dtype=np.float64),
         tuple(own),

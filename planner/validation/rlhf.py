@@ -88,12 +88,15 @@ def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
         raise CannotPredictError("mean sequence length is not stated")
     system = system_of(row.system)
     sizes = _sizes(row, system, row.average_sequence_length, row.sequence_length, assumptions)
-    apart = row.synchrony == "async"
-    subject = _subject(row, system, _trainer_gpus(row, assumptions) if apart else row.num_gpus)
-    _assume(subject, assumptions)
-    if apart:
-        return _apart(subject, sizes, assumptions)
-    return _together(subject, subject.run(sizes, assumptions), assumptions)
+    if row.synchrony != "async":
+        subject = _subject(row, system, row.num_gpus)
+        _assume(subject, assumptions)
+        return _together(subject, subject.run(sizes, assumptions), assumptions)
+    assumptions.add("split of generation and training GPUs not stated: half each, or the next best")
+    subjects = [_subject(row, system, gpus) for gpus in _trainer_gpus(row)]
+    _assume(subjects[0], assumptions)
+    found = [_apart(subject, sizes, assumptions) for subject in subjects]
+    return min(found, key=lambda one: one.value)
 
 
 def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
@@ -109,10 +112,11 @@ def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
 
 
 def _apart(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> Estimate:
-    """Iteration with generation beside training: the slower of the two, and what neither hides.
+    """Iteration with generation beside training: the slower of the two, and the weight sync.
 
-    Rollouts that may be k iterations old are generated k iterations at a time, so their longest
-    responses are waited for once in k.
+    The driver hands batches out, scores and logs between the trainer's calls; the engines go on
+    meanwhile, and stop for new weights alone. Rollouts that may be k iterations old are generated k
+    iterations at a time, so their longest responses are waited for once in k.
     """
     lag = staleness(subject.row)
     many = replace(sizes, num_rollouts=lag * sizes.num_rollouts)
@@ -121,13 +125,14 @@ def _apart(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> Estimate
     generation = rollouts.generation_seconds(from_home=False) / lag
     learning = run.log_prob_seconds() | {"actor.train_seconds": run.training_seconds()}
     around = {
-        "weight_sync_seconds": run.weight_sync_seconds(),
         # Responses come one by one; what learns takes them as a batch.
         "handover_seconds": run.handover_seconds(subject.system, calls=run.num_calls - 1),
         "around_seconds": subject.system.iteration_seconds,
     }
-    parts = {"actor.generate_seconds": generation, **learning, **around}
-    return Estimate(max(generation, sum(learning.values())) + sum(around.values()), parts)
+    sync = run.weight_sync_seconds()
+    trainer = sum(learning.values()) + sum(around.values())
+    parts = {"actor.generate_seconds": generation, **learning, "weight_sync_seconds": sync}
+    return Estimate(max(generation, trainer) + sync, parts | around)
 
 
 def staleness(row: RlhfRow) -> int:
@@ -227,22 +232,32 @@ def _sizes(
     )
 
 
-def _trainer_gpus(row: RlhfRow, assumptions: Assumptions) -> int:
-    """GPUs that train: half of all, or the next fewer whole nodes that can split the batch.
+def _trainer_gpus(row: RlhfRow) -> list[int]:
+    """GPUs that may train: half of all, or the next fewer and the next more whole nodes.
+
+    Only numbers over which the batch can be split count; of the two, who ran it will have taken
+    the faster.
 
     Raises:
         CannotPredictError: there is no such number.
     """
-    assumptions.add("split of generation and training GPUs not stated: half each, or less training")
     half = row.num_gpus // 2
     inner = (row.tensor_parallel_size or 1) * (row.pipeline_parallel_size or 1)
     inner *= row.context_parallel_size or 1
-    step = min(row.gpus_per_node or 1, half)
-    for gpus in range(half, 0, -max(step, 1)):
+    step = max(min(row.gpus_per_node or 1, half), 1)
+
+    def splits_batch(gpus: int) -> bool:
         ranks, rest = divmod(gpus, inner)
-        if not rest and ranks and (row.global_batch_size or 1) % ranks == 0:
-            return gpus
-    raise CannotPredictError("no half of the GPUs is a multiple of the stated parallel sizes")
+        return not rest and ranks > 0 and (row.global_batch_size or 1) % ranks == 0
+
+    if half and splits_batch(half):
+        return [half]
+    fewer = next((gpus for gpus in range(half - step, 0, -step) if splits_batch(gpus)), None)
+    more = next((n for n in range(half + step, row.num_gpus, step) if splits_batch(n)), None)
+    found = [gpus for gpus in (fewer, more) if gpus is not None]
+    if not found:
+        raise CannotPredictError("no half of the GPUs is a multiple of the stated parallel sizes")
+    return found
 
 
 def _subject(row: RlhfRow, system: RlSystem, gpus: int) -> Subject:

@@ -1,6 +1,7 @@
 """Seconds of tokens passing once through all layers of an inference engine, without attention."""
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -99,6 +100,30 @@ def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
     return np.asarray(drawn / np.minimum(tokens * chosen, experts), dtype=np.float64)
 
 
+def busiest_share(arch: ModelArchitecture, tokens: IntArray, expert: IntArray) -> FloatArray:
+    """Ratio of experts hit [row] on the busiest GPU of an expert group to the mean of its GPUs.
+
+    All wait for the one that reads most. Each of a GPU's E/e experts is hit with the chance
+    p = 1 − (1 − k/E)^n by n tokens that draw k each, so their number varies by √(E/e · p·(1 − p))
+    about its mean; of e GPUs the largest is taken to be that of e normal draws (Blom 1958,
+    "Statistical Estimates and Transformed Beta-Variables"), and at most all experts of a GPU. Many
+    tokens hit all experts everywhere, and a tensor group splits every expert: both are even.
+    """
+    local = arch.num_experts / expert
+    drawn = min(arch.num_experts_per_token / arch.num_experts, 1.0 - 1e-9)
+    chance = -np.expm1(tokens * np.log1p(-drawn))
+    spread = np.sqrt(np.maximum(1.0 - chance, 0.0) / (local * chance))
+    return np.asarray(np.minimum(1.0 + _largest_draw(expert) * spread, 1.0 / chance))
+
+
+def _largest_draw(count: IntArray) -> FloatArray:
+    """Expected largest of so many standard normal draws [row], within 5 %."""
+    sizes, place = np.unique(count, return_inverse=True)
+    normal = NormalDist()
+    found = [normal.inv_cdf((size - 0.375) / (size + 0.25)) for size in sizes.tolist()]
+    return np.asarray(np.array(found)[place].reshape(np.shape(count)), dtype=np.float64)
+
+
 def _products(
     context: KernelContext, rows: ForwardPass, linears: tuple[Linear, ...], *, precision: str
 ) -> Timed:
@@ -124,7 +149,12 @@ def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
         rows.tokens * context.model.architecture.hidden_size * _activation_bytes(context),
         rows.tensor_parallel_size,
     )
-    reduced = custom_all_reduce_seconds(context.pool, context.profile, size, group_size=tensor)
+    if context.engine.custom_all_reduce:
+        reduced = custom_all_reduce_seconds(context.pool, context.profile, size, group_size=tensor)
+    else:
+        reduced = collective_seconds(
+            context.pool, context.profile, "all_reduce", size, group_size=tensor, stride=1
+        )
     return scaled(reduced, context.engine.all_reduce_share if rows.captured else 1.0)
 
 
@@ -144,7 +174,8 @@ def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Tim
         expert_parallel_size=expert,
         precision=context.precision,
     )
-    experts = scaled(balanced, hit_share(arch, tokens))
+    uneven = hit_share(arch, tokens) * busiest_share(arch, tokens, expert)
+    experts = scaled(balanced, uneven)
     if arch.expert_latent_size:
         kept = "fp32" if context.precision == "fp32" else "bf16"
         around = _products(context, rows, latent_linears(arch, tensor), precision=kept)

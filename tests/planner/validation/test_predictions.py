@@ -513,9 +513,9 @@ def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
     (one,) = predicted("rlhf", NEMO_RL | {"synchrony": "async", "data_parallel_size": ""})
     parts = dict(one.breakdown)
     generation = parts.pop("actor.generate_seconds")
-    handover = parts.pop("handover_seconds")
-    exposed = parts.pop("weight_sync_seconds") + handover + parts.pop("around_seconds")
-    assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + exposed)
+    sync, handover = parts.pop("weight_sync_seconds"), parts["handover_seconds"]
+    # What the driver does between the trainer's calls keeps no engine from generating.
+    assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + sync)
     assert any("half each" in text for text in one.assumptions)
     (together,) = predicted("rlhf", NEMO_RL)
     assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
@@ -556,12 +556,14 @@ def test_older_rollouts_wait_for_their_longest_response_less_often():
     assert eight.breakdown["actor.train_seconds"] == one.breakdown["actor.train_seconds"]
 
 
-def test_training_gpus_divide_the_batch():
+@pytest.mark.parametrize(("lag", "half_of"), [(1, 128), (8, 256)])
+def test_training_gpus_divide_the_batch_and_are_the_faster_of_the_next(lag, half_of):
     cells = {"synchrony": "async", "data_parallel_size": "", "gpus_per_node": "8"}
-    split = NEMO_RL | cells | {"num_gpus": "192", "pipeline_parallel_size": "1"}
+    cells |= {"placement": f"dedicated ({lag}-step Off policy)", "pipeline_parallel_size": "1"}
+    split = NEMO_RL | cells | {"num_gpus": "192"}
     (uneven,) = predicted("rlhf", split)
-    (even,) = predicted("rlhf", split | {"num_gpus": "128"})
-    # 96 ranks do not divide a batch of 512; 64 do, and are half of 128.
+    (even,) = predicted("rlhf", split | {"num_gpus": str(half_of)})
+    # 96 ranks do not divide a batch of 512; 64 and 128 do.
     name = "actor.train_seconds"
     assert uneven.breakdown[name] == pytest.approx(even.breakdown[name])
 

@@ -13,6 +13,7 @@ from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.generation.decode import EngineShapes, step_tables
 from automap.planner.cost.generation.forward_pass import (
     ForwardPass,
+    busiest_share,
     eager_seconds,
     forward_pass_seconds,
     hit_share,
@@ -150,6 +151,44 @@ def test_random_routing_hits_fewer_experts_than_an_even_hand_out():
         hit = np.mean([len(np.unique(draw)) for draw in draws])
         shares.append(hit / min(rows, arch.num_experts))
     np.testing.assert_allclose(hit_share(arch, counts), shares, rtol=0.02)
+
+
+@pytest.mark.parametrize("expert_parallel_size", [1, 4, 8])
+def test_the_busiest_gpu_of_an_expert_group_reads_more_than_the_mean(expert_parallel_size):
+    """Oracle: tokens that draw their experts, two hundred times."""
+    arch = model("qwen3-30b-a3b").architecture
+    rng = np.random.default_rng(0)
+    counts, shares = ints(1, 4, 16, 64, 512), []
+    for count in counts:
+        hit = np.zeros((200, arch.num_experts), dtype=bool)
+        for trial in range(200):
+            for _ in range(count):
+                hit[trial, rng.choice(arch.num_experts, arch.num_experts_per_token, False)] = True
+        each = hit.reshape(200, expert_parallel_size, -1).sum(axis=2)
+        shares.append(each.max(axis=1).mean() / each.mean())
+    group = np.full(len(counts), expert_parallel_size)
+    np.testing.assert_allclose(busiest_share(arch, counts, group), shares, rtol=0.08)
+
+
+def test_a_decode_step_waits_for_the_busiest_gpu_of_its_experts():
+    """At few tokens a tensor group, which splits every expert, is faster by as much."""
+    context, ones = setting("qwen3-30b-a3b"), ints(1, 1)
+
+    def compute(tensor: int, expert: int) -> np.ndarray:
+        sizes = (tensor * ones, ones, expert * ones)
+        rows = ForwardPass(*sizes, ints(8, 2048), ints(8, 2048), captured=True)
+        return np.asarray(forward_pass_seconds(context, rows)[0].seconds)
+
+    few, many = compute(8, 8) / compute(8, 1)
+    assert few > 1.1 * many
+
+
+def test_an_engine_without_a_kernel_of_its_own_reduces_as_nccl_does():
+    context = setting("llama-3.1-70b")
+    rows = tokens(256, captured=True)
+    plain = replace(context, engine=replace(ENGINES["vllm"], custom_all_reduce=False))
+    own, nccl = (forward_pass_seconds(each, rows)[1].seconds[0] for each in (context, plain))
+    assert nccl > 1.2 * own
 
 
 def test_a_step_of_a_mixture_takes_longer_the_more_tokens_draw_experts():
