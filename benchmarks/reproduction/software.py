@@ -19,10 +19,6 @@ expert's operand, with three to four kernels each."""
 ENGINE_LAYER_KERNELS = 12
 """Norm, projection, rotary, cache write, attention, projection, norm, projection, activation,
 projection, and two all-reduces."""
-STEP_KERNELS = 20
-"""Embedding, last norm, head, and to sample: a cast, temperature, top-k and top-p (sort, softmax,
-sum, compare, scatter), softmax, draw, clamp, what has ended, and tokens, mask and positions of the
-next step."""
 
 VLLM_2024 = replace(
     ENGINES["vllm"],
@@ -32,8 +28,6 @@ VLLM_2024 = replace(
     # price the GPU's part of a step at 12 ms.
     sequence_seconds=12e-3 * 0.29 / 0.38 / 256,
     all_reduce_share=1.0,  # not fused with what follows
-    # vllm/config.py: "Custom all-reduce kernels are temporarily disabled due to stability issues".
-    custom_all_reduce=False,
     prefill_layer_seconds=ENGINE_LAYER_KERNELS * PYTHON_KERNEL_SECONDS,
     max_sequences=256,  # vllm/engine/arg_utils.py: max_num_seqs
 )
@@ -51,36 +45,6 @@ OPENRLHF = replace(
     # OpenRLHF 0.3.6, experience_maker.py: each rank sends its micro-batch to one engine, a Ray
     # actor, which takes one call after the other; ppo_trainer.py: micro_rollout_batch_size is 8.
     max_sequences=8,
-)
-
-EAGER = replace(
-    ENGINES["vllm"],
-    step_seconds=STEP_KERNELS * PYTHON_KERNEL_SECONDS,
-    sequence_seconds=0.0,  # one tensor operation for the whole batch
-    all_reduce_share=1.0,  # not fused with what follows
-    custom_all_reduce=False,  # torch.distributed
-    prefill_layer_seconds=ENGINE_LAYER_KERNELS * PYTHON_KERNEL_SECONDS,
-    captured=False,
-)
-"""A training framework's own loop over tokens: a batch of fixed size whose steps a process launches
-kernel by kernel."""
-NEMO_ALIGNER = replace(
-    EAGER,
-    summary="NeMo's own generation: a micro-batch of 8 at a time, kernels launched one by one",
-    # NeMo-Aligner 0.2.0, algorithms/ppo.py: each data rank takes one micro-batch after the other
-    # through generate(); its size, rollout_micro_batch_size, is taken to be the example's 8 (the
-    # paper does not state it). NeMo 1.22,
-    # text_generation_utils.py and text_generation_strategy.py: keys and values are cached, a step
-    # passes one token of each sequence.
-    max_sequences=8,
-)
-REAL = replace(
-    EAGER,
-    summary="ReaL's own generation: a data rank's whole batch in CUDA graphs, sums by NCCL",
-    # ReaL 0.3.0, model_parallel/mappings.py: "abandon custom_all_reduce"; real_llm_generate.py: the
-    # cache holds all sequences from the start. README: "high-throughput generation with CUDAGraph";
-    # nothing says which runs used it (use_cuda_graph).
-    captured=True,
 )
 
 

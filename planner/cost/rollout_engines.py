@@ -46,8 +46,6 @@ class EngineProfile:
     holds."""
     max_sequences_per_gpu: int | None = None
     """What each GPU of a replica takes, where the caller hands over batches of so many."""
-    custom_all_reduce: bool = True
-    """Whether sums inside a node may go through a kernel of the engine's own; else NCCL's."""
     call_seconds: float = 0.0
     """Host work per generate call; 0 unless a profile has measured it."""
     request_seconds: float = 0.0

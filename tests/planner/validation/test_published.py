@@ -26,11 +26,12 @@ REACHED = {
     # Gated linear attention, of which nothing was fitted.
     ("generation", "decode_step_seconds", "experts"): (2, 0.103, 0.103),
     # Latent attention by all its products; constants were fitted to two of the same weights.
-    ("generation", "decode_step_seconds", "experts that may draft"): (5, 0.157, 0.171),
+    # With expert parallelism a step waits for the busiest GPU, on top of what no fit corrects.
+    ("generation", "decode_step_seconds", "experts that may draft"): (5, 0.157, 0.199),
     # In 4 bits by bytes and peaks alone: no table has these kernels, and nothing was fitted.
     ("generation", "decode_step_seconds", "dense, 4-bit"): (3, 0.172, 0.180),
-    ("generation", "decode_step_seconds", "experts that may draft, 4-bit"): (3, 0.163, 0.149),
-    ("generation", "decode_step_seconds", "experts, 4-bit"): (11, 0.274, 0.323),
+    ("generation", "decode_step_seconds", "experts that may draft, 4-bit"): (3, 0.197, 0.218),
+    ("generation", "decode_step_seconds", "experts, 4-bit"): (11, 0.274, 0.334),
     ("generation", "output_tokens_per_second", "experts, 4-bit"): (2, 0.075, 0.075),
     ("generation", "prefill_seconds", "experts that may draft, 4-bit"): (1, 0.543, 0.543),
     ("generation", "prefill_seconds", "experts, 4-bit"): (2, 0.497, 0.497),
@@ -42,8 +43,7 @@ REACHED = {
     ("memory", "peak_memory_bytes", "dense"): (16, 0.041, 0.060),
     ("rlhf", "generation_share", "dense"): (1, 0.045, 0.045),
     ("rlhf", "iteration_seconds", "dense"): (4, 0.030, 0.038),
-    # 192 GPUs alone are 43 % off: the driver's time is that of two models on at most 32.
-    ("rlhf", "iteration_seconds", "experts"): (6, 0.034, 0.115),
+    ("rlhf", "iteration_seconds", "experts"): (6, 0.028, 0.044),
     ("rlhf", "log_prob_share", "dense"): (1, 0.038, 0.038),
     ("rlhf", "training_share", "dense"): (1, 0.066, 0.066),
     ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.045, 0.047),

@@ -183,14 +183,6 @@ def test_a_decode_step_waits_for_the_busiest_gpu_of_its_experts():
     assert few > 1.1 * many
 
 
-def test_an_engine_without_a_kernel_of_its_own_reduces_as_nccl_does():
-    context = setting("llama-3.1-70b")
-    rows = tokens(256, captured=True)
-    plain = replace(context, engine=replace(ENGINES["vllm"], custom_all_reduce=False))
-    own, nccl = (forward_pass_seconds(each, rows)[1].seconds[0] for each in (context, plain))
-    assert nccl > 1.2 * own
-
-
 def test_a_step_of_a_mixture_takes_longer_the_more_tokens_draw_experts():
     """Up to 2 %: measured kernels are not perfectly monotonic in the batch."""
     compute, _ = forward_pass_seconds(
