@@ -1,6 +1,6 @@
 """Bytes of weights that a rank holds while it generates, against vLLM with a copy of its own.
 
-    python -m benchmarks.weights [--rounds 5] [--layers 8] [--hidden 256]
+    python -m benchmarks.weights [--rounds 5] [--layers 8] [--hidden 256] [--vocabulary 8192]
 
 Two gloo processes train and generate in turn with a Llama of random weights, on the engines that a
 run builds. Two ways take turns: vLLM's weights as the buffer of the reshard, and vLLM with packed
@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--vocabulary", type=int, default=8192)
     given = parser.parse_args()
     architecture = ModelArchitecture.model_validate(
         {
@@ -169,7 +170,7 @@ def main() -> None:
             "num_attention_heads": given.hidden // 32,
             "num_key_value_heads": given.hidden // 64,
             "head_dim": 32,
-            "vocab_size": 8192,
+            "vocab_size": given.vocabulary,
             "max_position_embeddings": 512,
         }
     )

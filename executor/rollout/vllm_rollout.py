@@ -26,7 +26,7 @@ class WeightSource(Protocol):
         ...
 
     def parts(self) -> Iterator[tuple[str, Held]]:
-        """The same as parts of tensors, each valid until the next is asked for."""
+        """What `tensors` brings as parts of tensors, each valid until the next is asked for."""
         ...
 
 

@@ -40,7 +40,7 @@ class Rollout(Protocol):
         ...
 
     def weight_bytes(self) -> dict[str, float]:
-        """Of the copy's weights on this rank, recorded with the call.
+        """Bytes of the copy's weights on this rank, recorded with the call.
 
         `generation_weights` while it generates, those that train among them, as far as they are on
         the device; `peak_weights` the most since it last took weights; and `packed_weights`, of
