@@ -148,7 +148,8 @@ class Stack:
             f"unshare --mount bash -c {shlex.quote(script)} > {log} 2>&1 & pid=$!",
             f"end=$(( $(date +%s) + {HEALTHY_SECONDS} ))",
             f"until nsenter --target $pid --mount {self._checked(name)}; do",
-            f"kill -0 $pid && test $(date +%s) -lt $end || {{ tail -n 50 {log} >&2; exit 4; }}",
+            "kill -0 $pid && test $(date +%s) -lt $end || {",
+            "tail -n 25 $image/runs/*.log >&2; exit 4; }",
             "sleep 0.5; done",
         ]
 
