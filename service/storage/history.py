@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.orm import Session, contains_eager, defer
 
 from automap.planner.runs import planned_seconds
@@ -64,26 +64,30 @@ class Predicted:
 
 def runs_of(session: Session, plans: Sequence[UUID]) -> dict[UUID, Runs]:
     """How often each plan was run, and what the latest run measured; without plans never run."""
-    order = (JobRow.created_at.desc(), JobRow.id.desc())
-    numbered = (
-        select(
-            JobRow.plan_id,
-            JobRow.measured["iteration"].label("iteration"),
-            JobRow.measured["report"].label("report"),
-            func.row_number().over(partition_by=JobRow.plan_id, order_by=order).label("place"),
-            func.count().over(partition_by=JobRow.plan_id).label("times"),
-        )
-        .where(JobRow.plan_id.in_(plans), JobRow.iteration > 0)
-        .subquery()
-    )
-    latest = select(numbered).where(numbered.c.place == 1)
     return {
         row.plan_id: Runs(
             row.times,
             call_seconds.iteration_seconds({"iteration": row.iteration, "report": row.report}),
         )
-        for row in session.execute(latest)
+        for row in session.execute(_LATEST, {"plans": list(plans)})
     }
+
+
+_numbered = (
+    select(
+        JobRow.plan_id,
+        JobRow.measured["iteration"].label("iteration"),
+        JobRow.measured["report"].label("report"),
+        func.row_number()
+        .over(partition_by=JobRow.plan_id, order_by=(JobRow.created_at.desc(), JobRow.id.desc()))
+        .label("place"),
+        func.count().over(partition_by=JobRow.plan_id).label("times"),
+    )
+    .where(JobRow.plan_id.in_(bindparam("plans", expanding=True)), JobRow.iteration > 0)
+    .subquery()
+)
+# Made once: that takes longer than what it asks.
+_LATEST = select(_numbered).where(_numbered.c.place == 1)
 
 
 def history_of_plan(session: Session, plan_id: UUID) -> PlanHistory:

@@ -65,14 +65,14 @@ class _Sync(BaseModel):
 
 
 class PlanTimes(BaseModel):
-    """Of a stored plan when its calls and weight syncs are made: the rest is passed over."""
+    """When calls and weight syncs of a stored plan are made: the rest of it is passed over."""
 
     iteration_seconds: float
     calls: list[_Call]
     transitions: list[_Sync]
 
     def planned_seconds(self) -> dict[str, float]:
-        """As those of the whole plan."""
+        """Seconds of calls and weight syncs by name, in time order, as the whole plan has them."""
         timed = [(each.stage, each.start_seconds, each.end_seconds, each.id) for each in self.calls]
         timed += [
             (each.stage, each.start_seconds, each.end_seconds, f"{each.role}.sync")

@@ -47,7 +47,7 @@ class Image:
             'mkdir "$root/upper" "$root/work" "$root/image"; image="$root/image"',
             'parts="lowerdir=/,upperdir=$root/upper,workdir=$root/work"',
             'mount -t overlay none -o "$parts" "$image"',
-            "for each in dev proc; do mount --rbind /$each $image/$each; done",
+            "for each in dev proc sys; do mount --rbind /$each $image/$each; done",
             'mount -t tmpfs none "$image/tmp"',
             # Where the interpreter is, its user must come to, too; here it may be root's own.
             *(f"chmod o+x $image{folder}" for folder in Path(sys.base_prefix).parents[:-1]),
