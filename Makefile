@@ -87,7 +87,7 @@ test: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS) $(WITH_PAGE)  ## run the te
 	$(PYTEST) -m "not slow" $(TESTS)
 
 test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through the frameworks' own code
-	$(BIN)/python -m pytest --numprocesses 0 tests/exports
+	$(PYTEST) tests/exports
 
 test-all: $(TEST_STAMP) $(WITH_EXECUTOR) $(WITH_EXPORTS) $(WITH_PAGE)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)

@@ -30,6 +30,8 @@ LAUNCH = [
     "use_fsdp",
     "zero_stage",
     "fsdp_version",
+    "fsdp_auto_wrap_policy",
+    "deepspeed_multinode_launcher",
     "fsdp_reshard_after_forward",
     "fsdp_offload_params",
     "fsdp_activation_checkpointing",

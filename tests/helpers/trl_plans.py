@@ -204,8 +204,10 @@ def _launch_differences(plan: Plan, told: Mapping[str, Any]) -> list[str]:
     }
     if fsdp:
         expected |= {"fsdp_version": 2, "fsdp_offload_params": False}
+        expected["fsdp_auto_wrap_policy"] = "TRANSFORMER_BASED_WRAP"
     elif actor.num_gpus > 1:
         expected["zero_stage"] = STAGES[sharding]
+        expected["deepspeed_multinode_launcher"] = "standard"
     return _different("accelerate", told, expected)
 
 

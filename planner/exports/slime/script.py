@@ -22,6 +22,17 @@ GROUPS = (
     "OPTIMIZER_ARGS",
     "SGLANG_ARGS",
 )
+MISC = "MISC_ARGS"
+MISC_WORDS = (
+    "--attention-dropout 0.0",
+    "--hidden-dropout 0.0",
+    "--accumulate-allreduce-grads-in-fp32",
+    "--attention-softmax-in-fp32",
+)
+"""What slime's users say in every launch: Megatron-LM itself drops a tenth of what attention and
+layers put out. Source: the defaults of its arguments."""
+FLASH = "--attention-backend flash"
+"""Kernels that the price assumes; they know no latent attention."""
 OF_CONFIG = {"--rotary-base": "rope_theta", "--norm-epsilon": "rms_norm_eps"}
 """Arguments that no sizes say → their field in the model's config.json."""
 CONFIGURED = r"""configured() {
@@ -52,6 +63,7 @@ def script_of(subject: Subject, launch: Launch) -> str:
         *(f"{field}=$(configured {field})" for field in OF_CONFIG.values()),
         "\n# Each argument follows the decision of the plan that it comes from.",
         *_groups(launch.settings, framework),
+        *_misc(subject),
         *script.start_of_ray(launch),
         *_submit(subject),
     ]
@@ -66,7 +78,7 @@ def program_of(subject: Subject) -> str:
 def _submit(subject: Subject) -> Iterator[str]:
     yield "ray job submit --address=http://127.0.0.1:8265 -- \\"
     yield f"  python3 {program_of(subject)} \\"
-    words = [f'  "${{{group}[@]}}"' for group in GROUPS]
+    words = [f'  "${{{group}[@]}}"' for group in (*GROUPS, MISC)]
     yield " \\\n".join(words)
 
 
@@ -92,6 +104,15 @@ def _groups(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator
             for key, field in OF_CONFIG.items():
                 yield f'  {key} "${field}"'
         yield ")\n"
+
+
+def _misc(subject: Subject) -> Iterator[str]:
+    """What no plan decides, and no run is to leave out."""
+    latent = subject.job.models["actor"].architecture.latent_attention
+    yield f"{MISC}=("
+    yield "  # no dropout, and sums in 32 bits"
+    yield from (f"  {each}" for each in (*MISC_WORDS, *(() if latent else (FLASH,))))
+    yield ")\n"
 
 
 def _words(setting: LaunchSetting, framework: Framework) -> str:

@@ -2,16 +2,30 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.exports.lines import Value
 from automap.planner.exports.script import comment
+from automap.planner.exports.zero import STAGES
 from automap.planner.frameworks.description import Setting
 
 ACCELERATE, SERVER = "accelerate.", "vllm-serve."
 """What keys of accelerate's file and of the server begin with."""
 ACCELERATE_FILE, TRAINER_FILE = "accelerate.yaml", "trainer.yaml"
+_OF_SECTION: Mapping[str, tuple[str, ...]] = {
+    # Without it accelerate starts pdsh on a list of hosts, from every node.
+    "deepspeed_config": ("deepspeed_multinode_launcher: standard",),
+    # Without the first all layers are one unit, whose weights are gathered at once.
+    "fsdp_config": (
+        "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+        "fsdp_cpu_ram_efficient_loading: true",
+        "fsdp_state_dict_type: FULL_STATE_DICT",
+    ),
+}
+"""Section of accelerate's file → what a plan does not decide, and a run needs."""
+_OF_STAGE_3 = ("zero3_init_flag: true", "zero3_save_16bit_model: true")
+"""Weights are sharded as they are loaded, and saved whole."""
 _WORD = re.compile(r"[A-Za-z_][\w.\-/]*")
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 """Words that YAML takes for other than words."""
@@ -52,6 +66,9 @@ def accelerate_file(settings: Iterable[LaunchSetting], *, title: str) -> str:
             lines += comment(each.because, first=f"{indent}# ", further=f"{indent}#   ")
             because = each.because
         lines.append(f"{indent}{last}: {_yaml(each.value)}")
+    # As TRL's own files of this kind have it.
+    beside = _OF_STAGE_3 if f"  zero_stage: {STAGES['full']}" in lines else ()
+    lines += [f"  {each}" for each in (*_OF_SECTION.get(section, ()), *beside)]
     lines += ["main_training_function: main", "rdzv_backend: static", "same_network: true"]
     return "\n".join(_top_first(lines)) + "\n"
 

@@ -19,7 +19,7 @@ from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
 from tests.helpers.broken_exports import changed, regenerated, relaid, respecified
 from tests.helpers.framework_plans import Wanted, plan_of
-from tests.helpers.slime_plans import SAMPLE, SGLANG, SLIME, faults, given, product
+from tests.helpers.slime_plans import MISC, SAMPLE, SGLANG, SLIME, faults, given, product
 
 _TOOL = """#!/usr/bin/env bash
 case "$0 $*" in
@@ -90,7 +90,7 @@ def test_what_is_submitted_is_known_typed_and_consistent(
     assert words[0] == ("train_async.py" if name == "ahead" else "train.py")
     assert faults(words[1:]) == []
     keys = {word.partition("=")[0] for word in words if word.startswith("--")}
-    assert keys == given(launches[name]).keys() | OF_CONFIG.keys()
+    assert keys == given(launches[name]).keys() | OF_CONFIG.keys() | MISC.keys()
 
 
 def test_what_is_broken_is_refused(launches: dict[str, Launch], tmp_path: Path) -> None:

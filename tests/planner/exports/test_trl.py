@@ -147,6 +147,24 @@ def test_what_shards_is_fsdp_only_without_a_reference(launches: dict[str, Launch
     assert given(launches["one GPU"])["accelerate.deepspeed_config.zero_stage"] == "2"
 
 
+def test_what_a_run_needs_beside_the_plan_is_as_in_trls_own_files(
+    launches: dict[str, Launch],
+) -> None:
+    """Else pdsh is started from every node, and all layers are gathered as one unit."""
+
+    def section(name: str, key: str) -> dict[str, object]:
+        found: dict[str, object] = yaml.safe_load(launches[name].files["accelerate.yaml"])[key]
+        return found
+
+    several = section("server on a node", "deepspeed_config")
+    assert several["deepspeed_multinode_launcher"] == "standard"
+    assert (several["zero3_init_flag"], several["zero3_save_16bit_model"]) == (True, True)
+    assert "zero3_init_flag" not in section("rloo", "deepspeed_config")
+    wrapped = section("grpo without divergence", "fsdp_config")
+    assert wrapped["fsdp_auto_wrap_policy"] == "TRANSFORMER_BASED_WRAP"
+    assert wrapped["fsdp_state_dict_type"] == "FULL_STATE_DICT"
+
+
 def test_units_are_trls(launches: dict[str, Launch]) -> None:
     found = given(launches["checkpoints"])
     # 256 prompts with 4 responses in 2 updates, 100 times, on 8 GPUs with 4 at once.
