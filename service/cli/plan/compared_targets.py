@@ -13,7 +13,6 @@ from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS, limits_in_words
 from automap.service.cli.options.plans import CompareArguments
 from automap.service.cli.plan.inputs import working
-from automap.service.cli.study.targets import objective_text
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, need_valid
 from automap.service.cli.terminal.tables import plain_table
@@ -40,7 +39,7 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
     costs.sort(key=lambda each: (each.plan is None, _objective(each)))
     free = min((e.free_value for e in costs if e.free_value is not None), default=None)
     if free is not None:
-        out.print(f"Best of all that can be priced: {objective_text(spec.search, free)}\n")
+        out.print(f"Best of all that can be priced: {formats.objective_text(spec.search, free)}\n")
     out.print(_table(costs))
     for each in costs:
         if each.plan is None:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from automap.planner import TargetCost, target_costs
-from automap.planner.spec import JobSpec, SearchSpec
+from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS
 from automap.service.cli.backends.local import Local
 from automap.service.cli.options.plans import TargetsArguments
@@ -41,7 +41,7 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
     free = min((c.free_value for c in costs if c.free_value is not None), default=None)
     if free is not None:
         out.print(
-            f"  without a target {objective_text(spec.search, free)}, of all that can be priced"
+            f"  without a target {formats.objective_text(spec.search, free)}, of all that can be priced"
         )
     for cost in costs:
         if cost.plan is None:
@@ -49,7 +49,7 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
             continue
         search = cost.plan.search
         parts = [
-            objective_text(spec.search, search.objective_value),
+            formats.objective_text(spec.search, search.objective_value),
             "beside a best that was not found in time"
             if cost.share is None
             else f"{_percent(cost.share)} more",
@@ -79,17 +79,6 @@ def _print_limits(cost: TargetCost, out: Console) -> None:
         table.add_row(_percent(0.0), formats.number_of(rest, "other limit"))
     if cost.limits:
         out.print(table)
-
-
-def objective_text(search: SearchSpec, value: float) -> str:
-    """A value of what is minimised, with its unit."""
-    match search.objective:
-        case "throughput":
-            return f"{formats.seconds(value)} s per iteration"
-        case "fewest_gpus":
-            return formats.number_of(round(value), "GPU")
-        case _:
-            return formats.price(value)
 
 
 def _percent(share: float) -> str:

@@ -3,6 +3,7 @@
 import unicodedata
 
 from automap.planner.plan import Interval
+from automap.planner.spec import SearchSpec
 from automap.planner.units import GIB
 
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -91,6 +92,17 @@ def chance(probability: float) -> str:
 def gpu_range(pool: str, *, first_gpu: int, num_gpus: int) -> str:
     """A range of a pool's GPUs: a100[0-127]."""
     return f"{pool}[{gpu_numbers(first_gpu=first_gpu, num_gpus=num_gpus)}]"
+
+
+def objective_text(search: SearchSpec, value: float) -> str:
+    """A value of what is minimised, with its unit."""
+    match search.objective:
+        case "throughput":
+            return f"{seconds(value)} s per iteration"
+        case "fewest_gpus":
+            return number_of(round(value), "GPU")
+        case _:
+            return price(value)
 
 
 def gpu_numbers(*, first_gpu: int, num_gpus: int) -> str:
