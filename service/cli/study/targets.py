@@ -40,9 +40,8 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
     out.print(Text(f"{formats.printable(spec.name)}: best plans by target", style="bold"))
     free = min((c.free_value for c in costs if c.free_value is not None), default=None)
     if free is not None:
-        out.print(
-            f"  without a target {formats.objective_text(spec.search, free)}, of all that can be priced"
-        )
+        best = formats.objective_text(spec.search, free)
+        out.print(f"  without a target {best}, of all that can be priced")
     for cost in costs:
         if cost.plan is None:
             out.print(Text(f"\n{cost.target}: {cost.reason}"), soft_wrap=True)
