@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 
 from automap import migrations
@@ -34,15 +33,13 @@ from automap.service.api.routers import (
 )
 from automap.service.api.scrape import DatabaseFigures
 from automap.service.api.security_headers import SecurityHeaders
+from automap.service.api.short_reads import ShortReads
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
-
-READERS = 2
-"""Threads that read a stored plan at once: one waits for the database while the other one works."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -60,7 +57,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.head_revision = migrations.head_revision()
     app.state.keys = known_keys = Keys(database, settings)
     app.state.limits = KeyLimits(settings)
-    app.state.readers = CapacityLimiter(READERS)
+    app.state.short_reads = ShortReads(database)
     app.state.metrics = metrics = Metrics()
     metrics.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated
 
-from anyio import CapacityLimiter, from_thread
+from anyio import from_thread
 from fastapi import Depends, Header, Request
 from sqlalchemy.orm import Session
 
+from automap.service.api.short_reads import ShortReads
 from automap.service.storage.database import Database
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -36,13 +37,12 @@ async def _database(service: ServiceDep) -> Database:
 DatabaseDep = Annotated[Database, Depends(_database)]
 
 
-async def _readers(request: Request) -> CapacityLimiter:
-    readers: CapacityLimiter = request.app.state.readers
-    return readers
+async def _short_reads(request: Request) -> ShortReads:
+    reads: ShortReads = request.app.state.short_reads
+    return reads
 
 
-ReadersDep = Annotated[CapacityLimiter, Depends(_readers)]
-"""Threads for short reads. As many as there are clients would mostly wait for one another."""
+ShortReadsDep = Annotated[ShortReads, Depends(_short_reads)]
 
 
 def _write_session(database: DatabaseDep) -> Iterator[Session]:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.pool import SingletonThreadPool
 from sqlalchemy.types import TypeDecorator
 
 BUSY_TIMEOUT_SECONDS = 10.0
@@ -102,7 +103,17 @@ class Database:
                 connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
             )
             _prepare_sqlite(self.engine)
+            own = create_engine(
+                parsed,
+                hide_parameters=True,
+                json_serializer=document_text,
+                poolclass=SingletonThreadPool,
+                connect_args={"timeout": 0},
+            )
+            _prepare_sqlite(own)
+            self._at_once: Engine | None = own.execution_options(read_only=True)
         else:
+            self._at_once = None
             self.engine = create_engine(
                 parsed,
                 hide_parameters=True,  # an error is logged, and a spec is nobody's business there
@@ -124,9 +135,23 @@ class Database:
         with Session(self._reading, autoflush=False) as session:
             yield session
 
+    @contextmanager
+    def reading_at_once(self) -> Iterator[Session | None]:
+        """As `reading`, on a connection of the thread's own; None with a server's database.
+
+        It waits for nothing: a file that is locked raises SQLAlchemy's OperationalError.
+        """
+        if self._at_once is None:
+            yield None
+            return
+        with Session(self._at_once, autoflush=False) as session:
+            yield session
+
     def dispose(self) -> None:
         """Close the pooled connections."""
         self.engine.dispose()
+        if self._at_once is not None:
+            self._at_once.dispose()
 
 
 def _prepare_sqlite(engine: Engine) -> None:

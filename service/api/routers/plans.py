@@ -1,7 +1,6 @@
 from typing import Annotated
 from uuid import UUID
 
-from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
@@ -15,10 +14,10 @@ from automap.service.api.dependencies import (
     DatabaseDep,
     KeyDep,
     PreferHeader,
-    ReadersDep,
     ReadSessionDep,
     ServiceDep,
     SessionDep,
+    ShortReadsDep,
 )
 from automap.service.api.examples import (
     COMPARE_EXAMPLES,
@@ -155,15 +154,10 @@ def list_plan_history(
     },
 )
 async def get_plan(
-    plan_id: UUID, database: DatabaseDep, readers: ReadersDep, if_none_match: KnownHeader = None
+    plan_id: UUID, reads: ShortReadsDep, if_none_match: KnownHeader = None
 ) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-
-    def read() -> plan_documents.StoredRecord:
-        with database.reading() as session:
-            return plan_documents.stored_record(session, plan_id)
-
-    found = await to_thread.run_sync(read, limiter=readers)
+    found = await reads.find(lambda session: plan_documents.stored_record(session, plan_id))
     return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 
