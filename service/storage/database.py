@@ -137,7 +137,7 @@ class Database:
 
     @contextmanager
     def reading_at_once(self) -> Iterator[Session | None]:
-        """As `reading`, on a connection of the thread's own; None with a server's database.
+        """Read on a connection of the thread's own; None with a server's database.
 
         It waits for nothing: a file that is locked raises SQLAlchemy's OperationalError.
         """
