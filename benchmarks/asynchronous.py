@@ -9,8 +9,8 @@ whole batches one iteration ahead (`search.staleness: 1`) with either correction
 (`search.continuous_rollouts`) with decoupled PPO and a staleness of 1 or 4. Printed are medians of
 seconds per iteration beside the plan's, how many times faster each run was than the synchronous one
 of its seed, which ran just before it (least and most over the seeds; a machine that is not quiet
-shows there), and the mean reward of the last iterations:
-learning counts as unharmed where it is at most 10 % below the synchronous one.
+shows there), and the mean reward of the last iterations: learning counts as unharmed where it is
+at most 10 % below the synchronous one.
 
 With `--slow-reward` the reward of every run waits for 3 ms per response, as one does that runs what
 the model wrote (`benchmarks.slow_reward`), and the spec says so: cores that have nothing to do in a

@@ -22,12 +22,19 @@ class ShortReads:
     def __init__(self, database: Database) -> None:
         self._database, self._readers = database, CapacityLimiter(READERS)
 
-    async def find(self, read: Callable[[Session], Found]) -> Found:
-        """What the function finds; it takes less than a millisecond or two."""
+    async def find(
+        self, short: Callable[[Session], Found | None], whole: Callable[[Session], Found]
+    ) -> Found:
+        """What is stored.
+
+        Args:
+            short: takes a millisecond or two; None: it would take longer, which `whole` may.
+            whole: finds it in any case.
+        """
         with suppress(OperationalError), self._database.reading_at_once() as session:
-            if session is not None:
-                return read(session)
-        return await to_thread.run_sync(self._in_thread, read, limiter=self._readers)
+            if session is not None and (found := short(session)) is not None:
+                return found
+        return await to_thread.run_sync(self._in_thread, whole, limiter=self._readers)
 
     def _in_thread(self, read: Callable[[Session], Found]) -> Found:
         with self._database.reading() as session:

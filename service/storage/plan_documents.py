@@ -51,22 +51,42 @@ def stored_record(session: Session, plan_id: UUID) -> StoredRecord:
     Raises:
         NotFoundError: there is none.
     """
-    connection, which = session.connection(), {"plan_id": plan_id}
-    row = connection.execute(_PLAN, which).one_or_none()
+    row = _row(session, plan_id)
+    if row.written_as == form():
+        return _as_stored(session, row)
+    record = plan_records.find_plan(session, plan_id)
+    return StoredRecord(plan_id, record.status, record.model_dump_json(by_alias=True).encode())
+
+
+def unparsed_record(session: Session, plan_id: UUID) -> StoredRecord | None:
+    """The plan with this id; None: documents have to be parsed to answer it.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    row = _row(session, plan_id)
+    if row.was_run or row.written_as != form():
+        return None
+    return _as_stored(session, row)
+
+
+def _row(session: Session, plan_id: UUID) -> Any:
+    row = session.connection().execute(_PLAN, {"plan_id": plan_id}).one_or_none()
     if row is None:
         raise NotFoundError("plan", plan_id)
-    if row.written_as != form():
-        record = plan_records.find_plan(session, plan_id)
-        text = record.model_dump_json(by_alias=True).encode()
-        return StoredRecord(plan_id, record.status, text)
-    models = {each.role: each.architecture for each in connection.execute(_MODELS, which)}
+    return row
+
+
+def _as_stored(session: Session, row: Any) -> StoredRecord:
+    known = session.connection().execute(_MODELS, {"plan_id": row.id})
+    models = {each.role: each.architecture for each in known}
     head = plan_records.record_head(row, models, *_runs(session, row))
     fields = (
         f'"{name}":'.encode()
         + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
         for name in PlanRecord.model_fields
     )
-    return StoredRecord(plan_id, row.status, b"{" + b",".join(fields) + b"}")
+    return StoredRecord(row.id, row.status, b"{" + b",".join(fields) + b"}")
 
 
 def _runs(session: Session, row: Any) -> tuple[Sequence[PlanJob], Runs | None]:

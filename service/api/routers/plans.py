@@ -157,7 +157,10 @@ async def get_plan(
     plan_id: UUID, reads: ShortReadsDep, if_none_match: KnownHeader = None
 ) -> Response:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
-    found = await reads.find(lambda session: plan_documents.stored_record(session, plan_id))
+    found = await reads.find(
+        lambda session: plan_documents.unparsed_record(session, plan_id),
+        lambda session: plan_documents.stored_record(session, plan_id),
+    )
     return unless_known(found.json, if_none_match, headers=_later(found.status))
 
 

@@ -30,12 +30,12 @@ def stored(path: Path) -> Database:
 
 def test_a_file_is_read_on_the_event_loop(tmp_path: Path) -> None:
     database = stored(tmp_path / "a.db")
-    assert asyncio.run(ShortReads(database).find(number)) == (7, threading.get_ident())
+    assert asyncio.run(ShortReads(database).find(number, number)) == (7, threading.get_ident())
     # A writer that has begun keeps nobody from reading.
     with database.transaction() as session:
         session.execute(text("UPDATE numbers SET number = 8"))
-        assert asyncio.run(ShortReads(database).find(number)) == (7, threading.get_ident())
-    assert asyncio.run(ShortReads(database).find(number)) == (8, threading.get_ident())
+        assert asyncio.run(ShortReads(database).find(number, number)) == (7, threading.get_ident())
+    assert asyncio.run(ShortReads(database).find(number, number)) == (8, threading.get_ident())
     database.dispose()
 
 
@@ -46,7 +46,7 @@ def test_a_locked_file_is_waited_for_in_a_thread(tmp_path: Path) -> None:
     release = threading.Timer(0.5, alone.close)
 
     async def find_while_ticking() -> tuple[tuple[int, int], int]:
-        finding = asyncio.create_task(ShortReads(database).find(number))
+        finding = asyncio.create_task(ShortReads(database).find(number, number))
         release.start()
         ticks = 0
         while not finding.done():
@@ -61,6 +61,14 @@ def test_a_locked_file_is_waited_for_in_a_thread(tmp_path: Path) -> None:
     database.dispose()
 
 
+def test_what_would_take_longer_is_read_in_a_thread(tmp_path: Path) -> None:
+    database = stored(tmp_path / "a.db")
+    found, thread = asyncio.run(ShortReads(database).find(lambda _: None, number))
+    assert found == 7
+    assert thread != threading.get_ident()
+    database.dispose()
+
+
 def test_what_the_function_raises_is_raised_once(tmp_path: Path) -> None:
     database, asked = stored(tmp_path / "a.db"), []
 
@@ -69,6 +77,6 @@ def test_what_the_function_raises_is_raised_once(tmp_path: Path) -> None:
         raise NotFoundError("plan", "x")
 
     with pytest.raises(NotFoundError):
-        asyncio.run(ShortReads(database).find(missing))
+        asyncio.run(ShortReads(database).find(missing, missing))
     assert len(asked) == 1
     database.dispose()

@@ -100,6 +100,9 @@ def test_a_plan_is_answered_as_stored(
     no_models(monkeypatch)
     with database.reading() as session:
         assert plan_documents.stored_record(session, plan_id).json == stored
+        unparsed = plan_documents.unparsed_record(session, plan_id)
+    assert unparsed is not None
+    assert unparsed.json == stored
 
 
 def test_a_plan_that_was_run_shows_its_runs(
@@ -114,6 +117,7 @@ def test_a_plan_that_was_run_shows_its_runs(
     no_models(monkeypatch)
     with database.reading() as session:
         stored = plan_documents.stored_record(session, plan_id).json
+        assert plan_documents.unparsed_record(session, plan_id) is None, "its times are parsed"
     monkeypatch.undo()
     assert answers(database, plan_id) == (stored, stored)
     [job] = PlanRecord.model_validate_json(stored).jobs
@@ -148,8 +152,10 @@ def test_what_another_version_wrote_is_read(
     assert stored == parsed
     assert b'"runs_with"' in stored  # a field that it lacks has its default
     no_models(monkeypatch)
-    with database.reading() as session, pytest.raises(AssertionError, match="was parsed"):
-        plan_documents.stored_record(session, plan_id)
+    with database.reading() as session:
+        assert plan_documents.unparsed_record(session, plan_id) is None
+        with pytest.raises(AssertionError, match="was parsed"):
+            plan_documents.stored_record(session, plan_id)
 
 
 def test_a_spec_of_another_version_keeps_its_outcome_from_being_taken_as_ours(
