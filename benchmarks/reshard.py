@@ -10,8 +10,6 @@ is not counted. Figures are ratios, ours over the baseline's. Nothing is asserte
 """
 
 import argparse
-import multiprocessing
-import socket
 import statistics
 import time
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from rich.table import Table
 from automap.executor.layout import GenerationLayout, Grouping, RankLayout
 from automap.executor.reshard.ledger import Ledger
 from automap.executor.reshard.transition import gather_within
+from benchmarks.rank_processes import run_ranks
 from tests.executor.reshard.generation_buffer import GenerationBuffer
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama
 
@@ -162,21 +161,7 @@ def main() -> None:
         intermediate_size=4 * given.hidden,
         vocab_size=8192,
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    bucket_bytes = int(given.bucket_mib * 2**20)
-    processes = [
-        context.Process(target=_rank, args=(rank, port, llama, given.repeat, bucket_bytes))
-        for rank in range(WORLD_SIZE)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit(1)
+    run_ranks(_rank, WORLD_SIZE, llama, given.repeat, int(given.bucket_mib * 2**20))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from automap.executor.runtime.controller import Controller, RowSource, device_numbers
+from automap.executor.runtime.controller import Controller, device_numbers
+from automap.executor.runtime.row_draws import RowSource
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.tiny_jobs import controller_of, local_ray, prompts_of, tiny_job
 

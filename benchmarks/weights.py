@@ -12,8 +12,6 @@ weights, of giving them back; `generate` of the same responses. Nothing is asser
 """
 
 import argparse
-import multiprocessing
-import socket
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -29,6 +27,7 @@ from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.job import resolve
+from benchmarks.rank_processes import run_ranks
 from tests.executor.small_plans import Place, small_plan
 
 PLACES = {
@@ -174,20 +173,7 @@ def main() -> None:
             "max_position_embeddings": 512,
         }
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_rank, args=(rank, port, architecture, given.rounds))
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit(1)
+    run_ranks(_rank, 2, architecture, given.rounds)
 
 
 if __name__ == "__main__":

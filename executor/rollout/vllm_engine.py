@@ -1,20 +1,14 @@
 """A vLLM engine that lives in the processes of one generation replica."""
 
-import copy
 import gc
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from transformers import PretrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from automap.executor.batch import Batch, Column, Ragged
 from automap.executor.engines.tensor_folder import TensorFolder
@@ -22,20 +16,20 @@ from automap.executor.reshard.parts import Held, of_whole
 from automap.executor.rollout.environment import prepare_environment, undisturbed
 from automap.executor.rollout.sampling import response_seed
 from automap.executor.settings import RolloutSettings
-from automap.planner.layout import layers_per_stage
-from automap.planner.targets import AUTOMAP
 
 prepare_environment()
 
-from vllm import EngineArgs, SamplingParams  # noqa: E402
-from vllm.config.model import ModelDType  # noqa: E402
+from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import FlatLogprobs  # noqa: E402
 from vllm.outputs import CompletionOutput, RequestOutput  # noqa: E402
-from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
-from automap.executor.rollout.cpu_experts import map_experts  # noqa: E402
-from automap.executor.rollout.plain_weights import PlainWeights, without_packing  # noqa: E402
-from automap.executor.rollout.replica import keep_default_group, replica_groups  # noqa: E402
+from automap.executor.rollout.engine_start import (  # noqa: E402
+    CacheAtSync,
+    Precision,
+    start_engine,
+)
+from automap.executor.rollout.plain_weights import PlainWeights  # noqa: E402
+from automap.executor.rollout.replica import keep_default_group  # noqa: E402
 from automap.executor.rollout.sampling import TemperedSampler, sampling_params  # noqa: E402
 from automap.executor.rollout.weight_loading import (  # noqa: E402
     WeightBytes,
@@ -43,16 +37,6 @@ from automap.executor.rollout.weight_loading import (  # noqa: E402
     weight_bytes,
 )
 from automap.executor.rollout.weight_turns import WeightTurns  # noqa: E402
-
-Precision = Literal["fp32", "bf16", "fp16", "fp8"]
-CacheAtSync = Literal["keep", "recompute"]
-
-_DTYPES: dict[str, ModelDType] = {
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "bfloat16",
-}
 
 
 class VllmEngine:
@@ -103,65 +87,29 @@ class VllmEngine:
                 has kernels for on CPU.
             RuntimeError: this process already has an engine.
         """
-        tensor_parallel_size = tensor_parallel_size or len(ranks)
-        _check_ranks(ranks, tensor_parallel_size)
-        if expert_parallel_size not in (1, tensor_parallel_size):
-            raise ValueError(
-                f"expert_parallel_size must be 1 or tensor_parallel_size {tensor_parallel_size}, "
-                f"got {expert_parallel_size}"
-            )
         self._rollout, self._seed, self._max_model_len = rollout, seed, max_model_len
         self.has_weights = False
         """Whether it can generate: since the last whole load, no `sleep` has taken them."""
         self._asleep: set[str] = set()
         self._cache_at_sync = cache_at_sync
-        if not torch.cuda.is_available():
-            map_experts()
-        pipeline_parallel_size = len(ranks) // tensor_parallel_size
-        # A step that is scheduled before weights come would sample by them and count as older.
-        in_turn = pipeline_parallel_size > 1 or cache_at_sync is not None
-        with tempfile.TemporaryDirectory() as folder, undisturbed():
-            arguments = EngineArgs(
-                model=_config_folder(model, Path(folder)),
-                tensor_parallel_size=tensor_parallel_size,
-                pipeline_parallel_size=pipeline_parallel_size,
-                enable_expert_parallel=expert_parallel_size > 1,
-                async_scheduling=False if in_turn else None,
-                distributed_executor_backend="external_launcher",
-                load_format="dummy",
-                dtype=_DTYPES[precision],
-                quantization="fp8" if precision == "fp8" else None,
-                max_model_len=max_model_len,
-                max_num_seqs=rollout.max_running_sequences,
-                enable_prefix_caching=rollout.prefix_caching,
-                # A prompt cut in two rewinds its sample's generator, which those of a CPU cannot.
-                enable_chunked_prefill=None if torch.cuda.is_available() else False,
-                kv_cache_memory_bytes=kv_cache_bytes,
-                enable_sleep_mode=torch.cuda.is_available(),
-                enforce_eager=not torch.cuda.is_available(),
-                skip_tokenizer_init=True,
-                generation_config="vllm",  # not the folder's: its end tokens would be added
-                disable_log_stats=True,
-                seed=seed,
-            )
-            described = arguments.create_model_config()
-            _check_cores(described.get_head_size(), precision)
-            stages = layers_per_stage(
-                described.get_total_num_hidden_layers(), pipeline_parallel_size
-            )
-            plain = plain and not torch.cuda.is_available() and not described.is_moe
-            with (
-                replica_groups(ranks, tensor_parallel_size=tensor_parallel_size, stages=stages),
-                without_packing() if plain else nullcontext(),
-            ):
-                self._engine = LLMEngine.from_engine_args(arguments)
-            if pipeline_parallel_size > 1:
-                _make_room_between_stages(self._runner)
-            self._runner.sampler = TemperedSampler(rollout.temperature)
+        self._engine, is_plain = start_engine(
+            model,
+            ranks=ranks,
+            tensor_parallel_size=tensor_parallel_size or len(ranks),
+            expert_parallel_size=expert_parallel_size,
+            precision=precision,
+            rollout=rollout,
+            max_model_len=max_model_len,
+            kv_cache_bytes=kv_cache_bytes,
+            seed=seed,
+            cache_at_sync=cache_at_sync,
+            plain=plain,
+        )
+        self._runner.sampler = TemperedSampler(rollout.temperature)
         self.plain: PlainWeights | None = None
         """Its weights, where all kernels read them as they are: of a dense model on a CPU. Kernels
         for experts pack theirs, and on a GPU sleep mode owns their memory."""
-        if plain:
+        if is_plain:
             self.plain = PlainWeights(self._runner.get_model(), self._runner.vllm_config)
 
     @property
@@ -402,36 +350,6 @@ class VllmEngine:
             )
 
 
-def _check_ranks(ranks: Sequence[int], tensor_parallel_size: int) -> None:
-    if dist.get_rank() not in ranks:
-        raise ValueError(f"rank {dist.get_rank()} starts a replica of ranks {list(ranks)}")
-    if len(ranks) % tensor_parallel_size:
-        raise ValueError(
-            f"{len(ranks)} ranks of a replica do not divide into tensor groups of "
-            f"{tensor_parallel_size}"
-        )
-
-
-def _make_room_between_stages(runner: Any) -> None:
-    """Give a stage the tensors it receives into: on a CPU nothing else makes them."""
-    if runner.intermediate_tensors is None:
-        runner.intermediate_tensors = runner.get_model().make_empty_intermediate_tensors(
-            batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device
-        )
-
-
-def _config_folder(model: Path | PretrainedConfig, folder: Path) -> str:
-    """A folder with the config alone, so that nothing else of the model's folder is read."""
-    if isinstance(model, Path):
-        shutil.copy(model / "config.json", folder)
-        return str(folder)
-    named = copy.deepcopy(model)
-    if not named.architectures:
-        named.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model.model_type]]
-    named.save_pretrained(folder)
-    return str(folder)
-
-
 def _token_lists(rows: Batch) -> list[list[int]]:
     prompts = rows.ragged("prompt_tokens")
     return [] if not rows.num_rows else [tokens.tolist() for tokens in prompts.rows()]
@@ -458,15 +376,3 @@ def _log_probs(completion: CompletionOutput) -> list[float]:
     flat = completion.logprobs
     assert isinstance(flat, FlatLogprobs)
     return flat.logprobs
-
-
-def _check_cores(head_dim: int, precision: Precision) -> None:
-    """On CPU vLLM starts with any head, and fails at the first token."""
-    if torch.cuda.is_available():
-        return
-    known = AUTOMAP.rollout.head_dims_on_cores or {head_dim}
-    if head_dim not in known:
-        sizes = ", ".join(map(str, sorted(known)))
-        raise ValueError(f"head_dim {head_dim}: vLLM's attention on CPU is for {sizes}")
-    if precision in AUTOMAP.rollout.precisions_on_gpus_only:
-        raise ValueError(f"precision {precision}: vLLM has kernels for it on GPUs alone")

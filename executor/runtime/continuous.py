@@ -26,7 +26,8 @@ from automap.executor.batch import Batch
 from automap.executor.checkpoints import FinishedResponses, response_rows
 from automap.executor.layout import GenerationLayout
 from automap.executor.runtime.group import WorkerGroup
-from automap.executor.runtime.scheduler import Future, Scheduler
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future
 from automap.executor.runtime.versions import Versions
 from automap.executor.settings import RolloutSettings
 from automap.executor.workers.protocols import Layout

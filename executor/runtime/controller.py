@@ -6,21 +6,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
-
-import torch
+from typing import Self
 
 from automap.executor.algorithms.defaults import resolve_settings
-from automap.executor.batch import Batch
 from automap.executor.checkpoints import FinishedResponses
 from automap.executor.errors import RunCancelledError
 from automap.executor.runtime.continuous import ContinuousRollouts
+from automap.executor.runtime.continuous_flow import ContinuousFlow
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration, call_records
 from automap.executor.runtime.group import WorkerGroup, call_together
 from automap.executor.runtime.handles import (
     Iteration,
     RunningModels,
-    Sequences,
     generations_in_a_row,
 )
 from automap.executor.runtime.ops import RunningOps
@@ -31,26 +28,20 @@ from automap.executor.runtime.planned import (
     sync_id,
 )
 from automap.executor.runtime.processes import Processes
+from automap.executor.runtime.row_draws import RowDraws, RowSource
 from automap.executor.runtime.runnable import check_plan, program_of
-from automap.executor.runtime.scheduler import Future, Scheduler
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future
 from automap.executor.runtime.versions import Versions
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.workers.model_setup import model_setups
 from automap.executor.workers.model_worker import Factories, ModelWorker
-from automap.executor.workers.row_references import BLOCK_BYTES, Rows, put
+from automap.executor.workers.row_references import BLOCK_BYTES, Rows
 from automap.planner import Plan
 from automap.planner.dataflow import Program
 from automap.planner.job import resolve
 from automap.planner.plan import Parallelism
-
-
-class RowSource(Protocol):
-    """Endless rows: prompts (`executor.data.PromptData`), or pre-train text (column `tokens`)."""
-
-    def next_batch(self, num_rows: int, /) -> Batch:
-        """The next rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +108,6 @@ class Controller:
             settings.algorithm, algorithm=self.program.name, kl=plan.spec.workload.kl
         )
         self._cancel = cancel or threading.Event()
-        self._block_bytes = block_bytes
         self._on_call = on_call
         self.scheduler = Scheduler(self._check, self._ended)
         self._processes = Processes(
@@ -142,9 +132,9 @@ class Controller:
         self.total = settings.iterations or plan.spec.workload.iterations
         """Iterations of the run."""
         self._finished = finished
-        self._rollouts: ContinuousRollouts | None = None
-        self._offered = 0
-        """The last iteration that continuous rollouts have prompts of."""
+        self._rows = RowDraws(self.scheduler, plan.spec.workload, block_bytes=block_bytes)
+        self._flow: ContinuousFlow | None = None
+        """From the first iteration on, where responses flow."""
         shadows = {self.setups[home].role: shadow for home, shadow in self._processes.syncs}
         self._versions = Versions(plan.staleness, shadows)
         self._begun: deque[_Begun] = deque()
@@ -176,21 +166,6 @@ class Controller:
         """End all processes and give everything back; may be called again."""
         self.scheduler.close()
         self._processes.close()
-
-    def _continuous_rollouts(self) -> ContinuousRollouts:
-        call = next(call for call in self._calls.values() if call.kind == "generate")
-        assert call.copy_id is not None, "check_plan: it has a copy"
-        return ContinuousRollouts(
-            self.scheduler,
-            self.groups[call.copy_id],
-            call_id=call.id,
-            versions=self._versions,
-            scorers=self.functions,
-            workload=self.plan.spec.workload,
-            staleness=self.plan.staleness,
-            settings=self.settings.rollout,
-            finished=self._finished,
-        )
 
     @property
     def groups(self) -> dict[str, WorkerGroup]:
@@ -263,7 +238,6 @@ class Controller:
         Raises:
             CallError, RunCancelledError, RunError: what ended the run.
         """
-        assert self._processes.numerics is not None, "start was called"
         started = self.scheduler.seconds()
         if not self._begun:
             self._versions.begin(number - 1)
@@ -275,8 +249,33 @@ class Controller:
         self.scheduler.enter(number)
         given, responses = None, None
         if self.is_continuous:
-            given, responses = self._continuous_batch(number, prompts, last)
-        iteration = Iteration(
+            self._flow = self._flow or self._start_flow(number)
+            given, responses = self._flow.batch(number, prompts, last)
+        iteration = self._iteration(number, responses)
+        draw = self._rows.draws(prompts)
+        ops = RunningOps(
+            iteration,
+            multiplier=self._begun[-1].ops.next_multiplier if self._begun else self.multiplier,
+            fresh_prompts=draw,
+            pretrain_rows=None
+            if pretrain is None
+            else lambda count: self._rows.sequences(pretrain.next_batch(count)),
+        )
+        if not self.is_continuous:
+            for home, shadow in self._processes.syncs:
+                self._sync(home, shadow)
+        self.program.run(RunningModels(iteration), given or draw(), ops)  # type: ignore[arg-type]
+        if self._flow is None:
+            self.scheduler.expect((), number)
+        elif number < self.total:
+            ((home, _),) = self._processes.syncs
+            self._flow.trained(iteration.updates[self.setups[home].role])
+        self._begun.append(_Begun(number, started, ops, iteration.summary()))
+
+    def _iteration(self, number: int, responses: Future[Rows] | None) -> Iteration:
+        """What the program's handles and operations share."""
+        assert self._processes.numerics is not None, "start was called"
+        return Iteration(
             number=number,
             scheduler=self.scheduler,
             groups=self.groups,
@@ -291,24 +290,32 @@ class Controller:
             keeps_device=generations_in_a_row(self._planned, self._calls),
             responses=responses,
         )
-        draw = self._prompt_draw(prompts)
-        ops = RunningOps(
-            iteration,
-            multiplier=self._begun[-1].ops.next_multiplier if self._begun else self.multiplier,
-            fresh_prompts=draw,
-            pretrain_rows=None
-            if pretrain is None
-            else lambda count: self._sequences(pretrain.next_batch(count)),
+
+    def _start_flow(self, first: int) -> ContinuousFlow:
+        """Have engines generate without end from an iteration on, once weights have come."""
+        call = next(call for call in self._calls.values() if call.kind == "generate")
+        assert call.copy_id is not None, "check_plan: it has a copy"
+        workload, staleness = self.plan.spec.workload, self.plan.staleness
+        rollouts = ContinuousRollouts(
+            self.scheduler,
+            self.groups[call.copy_id],
+            call_id=call.id,
+            versions=self._versions,
+            scorers=self.functions,
+            workload=workload,
+            staleness=staleness,
+            settings=self.settings.rollout,
+            finished=self._finished,
         )
-        if self._rollouts is None:
-            for home, shadow in self._processes.syncs:
-                self._sync(home, shadow)
-        self.program.run(RunningModels(iteration), given or draw(), ops)  # type: ignore[arg-type]
-        if self._rollouts is None:
-            self.scheduler.expect((), number)
-        elif number < self.total:
-            self._sync_after(self._rollouts, iteration)
-        self._begun.append(_Begun(number, started, ops, iteration.summary()))
+        ((home, shadow),) = self._processes.syncs
+        return ContinuousFlow(
+            self.scheduler,
+            rollouts,
+            lambda: self._sync(home, shadow),
+            num_prompts=workload.prompts_per_iteration,
+            staleness=staleness,
+            first=first,
+        )
 
     def finish(self) -> FinishedIteration:
         """Wait for the end of the first iteration that was begun and has not been finished.
@@ -342,50 +349,6 @@ class Controller:
             device_numbers=device_numbers(self.plan),
             unix_zero=time.time() - self.scheduler.seconds(),
         )
-
-    def _continuous_batch(
-        self, number: int, prompts: RowSource, last: int
-    ) -> tuple[Sequences, Future[Rows]]:
-        """Prompts and responses of an iteration; and prompts of those that may begin beside it.
-
-        Those of the iteration that is admitted once this one's weights have come are there too.
-        """
-        count = self.plan.spec.workload.prompts_per_iteration
-        if self._rollouts is None:
-            self._rollouts, self._offered = self._continuous_rollouts(), number - 1
-            ((home, shadow),) = self._processes.syncs
-            self._rollouts.sync(lambda: self._sync(home, shadow))
-        for each in range(self._offered + 1, min(number + self.plan.staleness + 1, last) + 1):
-            batch = prompts.next_batch(count).with_columns(group=torch.arange(count))
-            self._rollouts.offer(each, batch)
-            self._offered = each
-        rows, responses = self._rollouts.take(number)
-        return Sequences(self.scheduler.derive(lambda: rows)), responses
-
-    def _sync_after(self, rollouts: ContinuousRollouts, iteration: Iteration) -> None:
-        """Weights of an iteration come as soon as it has trained them."""
-        ((home, shadow),) = self._processes.syncs
-        trained = iteration.updates[self.setups[home].role]
-        rollouts.sync(lambda: self._sync(home, shadow), after=[trained])
-
-    def _prompt_draw(self, prompts: RowSource) -> Callable[[], Sequences]:
-        """Full batches of prompts, their groups numbered through the iteration."""
-        count = self.plan.spec.workload.prompts_per_iteration
-        drawn = 0
-
-        def draw() -> Sequences:
-            nonlocal drawn
-            batch = prompts.next_batch(count).with_columns(
-                group=torch.arange(drawn * count, (drawn + 1) * count)
-            )
-            drawn += 1
-            return self._sequences(batch)
-
-        return draw
-
-    def _sequences(self, batch: Batch) -> Sequences:
-        rows = put(batch, block_bytes=self._block_bytes)
-        return Sequences(self.scheduler.derive(lambda: rows))
 
     def _sync(self, home: str, shadow: str) -> Future[list[object]]:
         return call_together(

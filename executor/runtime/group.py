@@ -14,7 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from automap.executor.errors import StartError
 from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.placement import Device, DeviceRange, Reservation
-from automap.executor.runtime.scheduler import Future, Scheduler, Task, value_of
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future, Task, value_of
 from automap.executor.workers.process import (
     Identity,
     ProcessActor,

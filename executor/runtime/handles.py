@@ -17,7 +17,9 @@ from automap.executor.data import epoch_order
 from automap.executor.layout import GenerationLayout
 from automap.executor.runtime.continuous import scores_of
 from automap.executor.runtime.group import WorkerGroup
-from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler
+from automap.executor.runtime.plan_order import PlannedCall
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future
 from automap.executor.runtime.versions import Versions
 from automap.executor.settings import AlgorithmSettings
 from automap.executor.workers import numeric_steps

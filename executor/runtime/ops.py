@@ -9,7 +9,7 @@ from typing import Literal
 
 from automap.executor.errors import RunError
 from automap.executor.runtime.handles import Iteration, Sequences, Values, concatenated
-from automap.executor.runtime.scheduler import Future
+from automap.executor.runtime.tasks import Future
 from automap.executor.workers import numeric_steps
 from automap.executor.workers.row_references import Rows
 from automap.planner.spec import WorkloadSpec

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
-from automap.executor.runtime.scheduler import PlannedCall
+from automap.executor.runtime.plan_order import PlannedCall
 from automap.planner import Plan
 from automap.planner.spec import ClusterSpec
 

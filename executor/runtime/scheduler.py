@@ -14,111 +14,26 @@ others finish. Whoever waits for a result also watches deadlines and cancellatio
 import concurrent.futures
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from math import inf
-from typing import Any, Generic, TypeVar
-
-import ray
+from typing import Any, TypeVar
 
 from automap.executor.errors import RunError
-from automap.executor.runtime.blame import Blame, CallName, root_cause
+from automap.executor.runtime.blame import Blame, CallName
+from automap.executor.runtime.failures import Failures, raise_overdue
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedRank
 from automap.executor.runtime.mailbox import Mailbox
 from automap.executor.runtime.placement import Device
+from automap.executor.runtime.plan_order import PlannedCall, PlanOrder
+from automap.executor.runtime.tasks import Future, Outcome, Task
 from automap.executor.workers.process import Reply, unpacked
 from automap.executor.workers.row_references import Rows
 
-T = TypeVar("T")
 U = TypeVar("U")
 
 _Done = concurrent.futures.Future[Reply | bytes]
-_Outcome = Reply | BaseException
 _POLL_SECONDS = 0.1
-_GRACE_SECONDS = 1.0
-"""After a first failure others may follow that explain it: a death after a lost connection."""
-
-
-class Future(Generic[T]):
-    """A result that is being made."""
-
-    def __init__(self, scheduler: "Scheduler") -> None:
-        self._scheduler = scheduler
-        self._done = False
-        self._value: T | None = None
-
-    def done(self) -> bool:
-        """Whether the result is there."""
-        return self._done
-
-    def result(self) -> T:
-        """Wait for it; raises what ended the run, if something did."""
-        if not self._done:
-            self._scheduler.wait(self)
-        return self._value  # type: ignore[return-value]
-
-    def map(self, function: Callable[[T], U]) -> "Future[U]":
-        """What the function makes of it, in the controller: for references, not for data."""
-        return self._scheduler.derive(function, self)
-
-    def resolve(self, value: T) -> None:
-        """Give it its value: in a function that the scheduler calls."""
-        self._value, self._done = value, True
-
-
-@dataclass(slots=True, eq=False)
-class Task:
-    """A call that waits, runs, or is done."""
-
-    name: CallName
-    devices: frozenset[Device]
-    inputs: tuple[Future[Any], ...]
-    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes]"]]
-    """Calls the processes; the reference to each rank's reply."""
-    finish: Callable[[Mapping[int, Reply]], object]
-    """The result, from the replies."""
-    stacks: Callable[[Sequence[int]], Mapping[int, str | None]] = lambda ranks: {}
-    """Where these ranks are right now; None: no answer."""
-    processes: object | None = None
-    """Who makes the call, if they make the calls that they are sent in that order."""
-    timeout_seconds: float = inf
-    is_recorded: bool = True
-    goes_first: bool = False
-    """Before all that waits for its devices, planned or not."""
-    in_background: bool = False
-    """No iteration waits for it to end."""
-    iteration: int = 0
-    """Iteration of the program which made it."""
-    order: tuple["Place", int] = ((0, 0.0, 0), 0)
-    submitted: float = 0.0
-    started: float = 0.0
-    """Infinite while it waits in its processes behind another."""
-    missing: set[int] = field(default_factory=set)
-    arrived: "deque[tuple[int, _Outcome]]" = field(default_factory=deque)
-    """Ranks whose replies have come and were not looked at yet."""
-    arrivals: "count[int]" = field(default_factory=lambda: count(1))
-    """Numbers them; safe to ask from any thread."""
-    replies: dict[int, Reply] = field(default_factory=dict)
-    future: Future[Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """A call that the plan expects in every iteration."""
-
-    id: str
-    devices: frozenset[Device]
-    stage: int = 0
-    """How many periods after its iteration's first calls it is made."""
-    start_seconds: float = 0.0
-    """From the start of that period."""
-
-
-Place = tuple[int, float, int]
-"""Period, seconds since its start, and the place among the iteration's calls."""
 
 
 class Scheduler:
@@ -140,16 +55,11 @@ class Scheduler:
         self._pending: list[Task] = []
         self._is_pumping = False
         self._running: list[Task] = []
-        self._planned: dict[tuple[int, str], tuple[Place, frozenset[Device]]] = {}
-        """What no program has made yet, by iteration and call."""
-        self._place: dict[tuple[int, str], Place] = {}
-        self._latest_place: Place = (0, 0.0, 0)
-        self._iteration = 0
+        self._order = PlanOrder()
         self._count = 0
         self._awaited: Callable[[], bool] | None = None
         """Whether what the program waits for has come; None: it does not wait."""
-        self._blames: list[tuple[Task, Blame]] = []
-        self._first_blame = 0.0
+        self._failures = Failures()
         self._error: BaseException | None = None
         self._records: list[FinishedCall] = []
         self._zero = time.perf_counter()
@@ -171,13 +81,8 @@ class Scheduler:
             if not self._count:
                 self._thread.start()
             self._count += 1
-            task.iteration = self._iteration
-            key = (task.iteration, task.name.id)
-            place = self._place.get(key, self._latest_place)
-            if task.goes_first:
-                place = (-1, 0.0, 0)
-            self._latest_place = max(self._latest_place, place)
-            self._planned.pop(key, None)
+            task.iteration = self._order.iteration
+            place = self._order.take(task.name.id, goes_first=task.goes_first)
             task.order, task.submitted = (place, self._count), self.seconds()
             self._pending.append(task)
             self._pending.sort(key=lambda each: each.order)
@@ -208,28 +113,22 @@ class Scheduler:
         iteration, or the program waits for a result that would otherwise never come.
         """
         with self._lock:
-            for key in [key for key in self._planned if key[0] == iteration]:
-                del self._planned[key]
-            for number, call in enumerate(calls):
-                place = (iteration + call.stage, call.start_seconds, number)
-                self._place[iteration, call.id] = place
-                self._planned[iteration, call.id] = (place, call.devices)
+            self._order.expect(calls, iteration)
             self._pump()
 
     def enter(self, iteration: int) -> None:
         """The program of this iteration makes the calls that follow."""
         with self._lock:
-            self._iteration = iteration
-            self._latest_place = max(self._latest_place, (iteration, 0.0, 0))
+            self._order.enter(iteration)
 
     def leave(self, iteration: int) -> None:
         """Wait until every call of this iteration and of earlier ones has ended.
 
         Not for those in the background.
         """
-        self._wait(lambda: not self._blames and not self._has_calls_of(iteration))
+        self._wait(lambda: not self._failures and not self._has_calls_of(iteration))
         with self._lock:
-            self._place = {key: at for key, at in self._place.items() if key[0] > iteration}
+            self._order.leave(iteration)
 
     def _has_calls_of(self, iteration: int) -> bool:
         calls = (each for each in (*self._pending, *self._running) if not each.in_background)
@@ -292,9 +191,9 @@ class Scheduler:
             self._is_pumping = False
 
     def _start_all(self) -> None:
-        while not self._blames and not self._error and self._start_some(in_plan_order=True):
+        while not self._failures and not self._error and self._start_some(in_plan_order=True):
             pass
-        if self._running or self._blames or self._error:
+        if self._running or self._failures or self._error:
             return
         # Out of order only for a program that would wait forever, not for one that is about to
         # make the calls that the others are held up by.
@@ -306,15 +205,15 @@ class Scheduler:
         passed_over: set[Device] = set()
         resolved = False
         for task in list(self._pending):
-            held_up = in_plan_order and self._is_held_up(task)
-            ready = not held_up and passed_over.isdisjoint(task.devices) and _inputs_done(task)
+            held_up = in_plan_order and self._order.holds_up(task.order[0], task.devices)
+            ready = not held_up and passed_over.isdisjoint(task.devices) and task.is_ready
             if not ready or not self._may_send(task):
                 passed_over |= task.devices
                 continue
             self._pending.remove(task)
             self._start(task)
             resolved = resolved or not task.missing
-            if not in_plan_order or self._blames:
+            if not in_plan_order or self._failures:
                 return True
         return resolved
 
@@ -329,20 +228,14 @@ class Scheduler:
 
     def _occupants(self, task: Task) -> list[Task]:
         """The running tasks that hold the task's devices, or its process on a host."""
-        return [each for each in self._running if _exclude_each_other(each, task)]
-
-    def _is_held_up(self, task: Task) -> bool:
-        return any(
-            place < task.order[0] and not devices.isdisjoint(task.devices)
-            for place, devices in self._planned.values()
-        )
+        return [each for each in self._running if each.excludes(task)]
 
     def _start(self, task: Task) -> None:
         task.started = inf if self._occupants(task) else self.seconds()
         try:
             references = task.start()
         except Exception as error:
-            self._blame(task, Blame.of_controller(task.name, error))
+            self._failures.add(task, Blame.of_controller(task.name, error))
             return
         task.missing = set(references)
         if not references:
@@ -356,7 +249,7 @@ class Scheduler:
 
     def _arrived(self, task: Task, rank: int, num_ranks: int, done: _Done) -> None:
         """In a thread of Ray, which must not wait."""
-        outcome: _Outcome = done.exception() or unpacked(done.result())
+        outcome: Outcome = done.exception() or unpacked(done.result())
         task.arrived.append((rank, outcome))
         is_last = next(task.arrivals) == num_ranks
         if is_last or isinstance(outcome, BaseException) or outcome.failure is not None:
@@ -377,27 +270,27 @@ class Scheduler:
             if not task.missing:
                 self._running.remove(task)
                 task.started = min(task.started, self.seconds())
-                if not self._blames:
+                if not self._failures:
                     self._finish(task)
                 for each in self._occupants(task):
                     each.started = min(each.started, self.seconds())
                 self._pump()
 
-    def _take_outcome(self, task: Task, rank: int, outcome: _Outcome) -> None:
+    def _take_outcome(self, task: Task, rank: int, outcome: Outcome) -> None:
         task.missing.discard(rank)
         if isinstance(outcome, BaseException):
-            self._blame(task, Blame.of_process(task.name, rank, outcome))
+            self._failures.add(task, Blame.of_process(task.name, rank, outcome))
             return
         task.replies[rank] = outcome
         if outcome.failure is not None:
-            self._blame(task, Blame.of_rank(task.name, rank, outcome))
+            self._failures.add(task, Blame.of_rank(task.name, rank, outcome))
 
     def _finish(self, task: Task) -> None:
         assert task.future is not None
         try:
             value = task.finish(task.replies)
         except Exception as error:
-            self._blame(task, Blame.of_controller(task.name, error))
+            self._failures.add(task, Blame.of_controller(task.name, error))
             return
         if task.is_recorded:
             self._records.append(self._record(task, value))
@@ -424,58 +317,18 @@ class Scheduler:
     def _finished(self, futures: Sequence[Future[Any]]) -> bool:
         if futures:
             return all(future.done() for future in futures)
-        return not self._pending and not self._running and not self._blames
+        return not self._pending and not self._running and not self._failures
 
     def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _blame(self, task: Task, blame: Blame) -> None:
-        if not self._blames:
-            self._first_blame = time.perf_counter()
-        self._blames.append((task, blame))
-
     def _watch(self) -> None:
         """Raise what ends the run, once it is clear what that is."""
         try:
             self._check()
-            if self._blames:
-                waited = time.perf_counter() - self._first_blame
-                if waited > _GRACE_SECONDS or not self._awaits_explanation():
-                    in_order = sorted(self._blames, key=lambda each: each[0].order)
-                    raise root_cause([blame for _, blame in in_order])
-            self._check_deadlines()
+            self._failures.raise_cause(self._running)
+            raise_overdue(list(self._running), self.seconds())
         except BaseException as error:
             self._error = self._error or error
             raise
-
-    def _awaits_explanation(self) -> bool:
-        """From further ranks of a call that failed, or from one that it waits behind."""
-        return any(
-            task is blamed or (task.order < blamed.order and _exclude_each_other(task, blamed))
-            for task in self._running
-            for blamed, _ in self._blames
-        )
-
-    def _check_deadlines(self) -> None:
-        now = self.seconds()
-        for task in list(self._running):
-            if now - task.started > task.timeout_seconds:
-                # Ray's threads append to them meanwhile.
-                arrived = {rank for rank, _ in list(task.arrived)}
-                missing = sorted(task.missing - arrived)
-                raise task.name.timed_out(missing, task.timeout_seconds, task.stacks(missing))
-
-
-def _exclude_each_other(one: Task, other: Task) -> bool:
-    same_processes = one.processes is not None and one.processes is other.processes
-    return same_processes or not one.devices.isdisjoint(other.devices)
-
-
-def _inputs_done(task: Task) -> bool:
-    return all(each.done() for each in task.inputs)
-
-
-def value_of(value: object) -> object:
-    """A future's result, anything else as it is."""
-    return value.result() if isinstance(value, Future) else value

@@ -66,10 +66,8 @@ ON_TWO: dict[str, Case] = {
     "trains_data2_full": _trains("data2", "llama", "full", "none"),
     "trains_data2_full_by_rows": _trains("data2", "llama", "full", "full", by_tokens=False),
     "trains_data2_gradient": _trains("data2", "llama", "gradient", "selective"),
-    "trains_data2_gradient_qwen2": _trains("data2", "qwen2", "gradient", "full"),
     "trains_data2_critic": _trains("data2", "llama", "full", "none", head="scalar"),
     "trains_tensor2": _trains("tensor2", "llama", "full", "full"),
-    "trains_tensor2_qwen2": _trains("tensor2", "qwen2", "gradient", "selective"),
     "trains_tensor2_qwen3": _trains("tensor2", "qwen3", "full", "none"),
     "trains_tensor2_critic": _trains("tensor2", "qwen3", "full", "none", head="scalar"),
     **_named(
@@ -93,7 +91,6 @@ ON_TWO: dict[str, Case] = {
         offload_frees_storages_and_reload_brings_them_back,
     ),
     "lora_data2": partial(lora_trains_like_peft, "data2", "full"),
-    "lora_tensor2": partial(lora_trains_like_peft, "tensor2", "gradient"),
     **_named(lora_keeps_little_and_saves_merged_weights, lora_trains_a_critic_with_its_head),
 }
 
@@ -107,8 +104,6 @@ ON_TWO |= {
     "values_and_scores_context2": partial(values_and_scores_like_transformers, "context2"),
     "trains_context2": _trains("context2", "llama", "full", "none"),
     "trains_context2_by_rows": _trains("context2", "qwen2", "full", "full", by_tokens=False),
-    "trains_context2_gradient": _trains("context2", "qwen3", "gradient", "selective"),
-    "trains_context2_critic": _trains("context2", "llama", "full", "full", head="scalar"),
     "slices_context2": partial(slices_of_any_length_give_the_same, "context2"),
     **_named(
         slices_are_equal_and_cover_a_row, ranks_compute_slices_and_heads, wrong_sizes_are_refused
@@ -118,9 +113,16 @@ ON_TWO |= {
     "pieces_context2": partial(pieces_cover_every_tensor_once, "context2", 255),
     "folders_context2": partial(folders_go_both_ways, "context2", "qwen2"),
     "resumes_on_context2": partial(continues_from_another_layout, "context2"),
-    "lora_context2": partial(lora_trains_like_peft, "context2", "full"),
 }
 
+MORE_ON_TWO: dict[str, Case] = {
+    "lora_tensor2": partial(lora_trains_like_peft, "tensor2", "gradient"),
+    "trains_tensor2_qwen2": _trains("tensor2", "qwen2", "gradient", "selective"),
+    "lora_context2": partial(lora_trains_like_peft, "context2", "full"),
+    "trains_context2_gradient": _trains("context2", "qwen3", "gradient", "selective"),
+    "trains_context2_critic": _trains("context2", "llama", "full", "full", head="scalar"),
+    "trains_data2_gradient_qwen2": _trains("data2", "qwen2", "gradient", "full"),
+}
 ON_FOUR: dict[str, Case] = {
     "scores_data2_tensor2": partial(scores_like_transformers, "data2_tensor2", "qwen3"),
     "trains_data2_tensor2_full": _trains("data2_tensor2", "llama", "full", "full"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.engines.fsdp_cases import ON_FOUR, ON_TWO
+from tests.executor.engines.fsdp_cases import MORE_ON_TWO, ON_FOUR, ON_TWO
 from tests.executor.ranks import run_cases
 
 pytestmark = pytest.mark.many_processes
@@ -21,6 +21,11 @@ def on_two(folder: Path) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
+def more_on_two(folder: Path) -> dict[str, str | None]:
+    return run_cases(MORE_ON_TWO, world_size=2, folder=folder)
+
+
+@pytest.fixture(scope="module")
 def on_four(on_two: dict[str, str | None], folder: Path) -> dict[str, str | None]:
     return run_cases(ON_FOUR, world_size=4, folder=folder)
 
@@ -28,6 +33,12 @@ def on_four(on_two: dict[str, str | None], folder: Path) -> dict[str, str | None
 @pytest.mark.parametrize("case", ON_TWO)
 def test_on_two_processes(case: str, on_two: dict[str, str | None]) -> None:
     assert on_two[case] is None, on_two[case]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_ON_TWO)
+def test_more_on_two_processes(case: str, more_on_two: dict[str, str | None]) -> None:
+    assert more_on_two[case] is None, more_on_two[case]
 
 
 @pytest.mark.slow

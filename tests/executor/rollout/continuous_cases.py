@@ -96,7 +96,7 @@ def check_rows(rows: Batch, models: list[PreTrainedModel], *, cache: str) -> Non
         assert (wanted - found).abs().max() < TOLERANCE
         other = expected(models, prompt, response, versions, fresh=cache == "keep")
         if versions[0] != versions[-1]:
-            assert (other - found).abs().max() > 100 * TOLERANCE, "the two are told apart"
+            assert (other - found).abs().max() > 30 * TOLERANCE, "the two are told apart"
 
 
 @torch.no_grad()
@@ -122,7 +122,10 @@ def expected(
     return torch.cat(found)
 
 
-ON_TWO: dict[str, Case] = {
-    f"{cache}, {tensor} tensor ranks": partial(weights_come_in_flight, cache=cache, tensor=tensor)
-    for cache, tensor in (("recompute", 1), ("keep", 1), ("recompute", 2))
-}
+def _in_flight(cache: str, tensor: int) -> dict[str, Case]:
+    name = f"{cache}, {tensor} tensor ranks"
+    return {name: partial(weights_come_in_flight, cache=cache, tensor=tensor)}
+
+
+ON_TWO: dict[str, Case] = _in_flight("keep", 1) | _in_flight("recompute", 2)
+MORE_ON_TWO: dict[str, Case] = _in_flight("recompute", 1)

@@ -179,7 +179,8 @@ def _check(engine, rows: Batch, layout: RankLayout, folder: Path) -> None:  # ty
     engine.save(folder)
     dist.barrier()
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    assert worst_error(model, rows, 0.8) < TOLERANCE
+    error = worst_error(model, rows, 0.8)
+    assert error < TOLERANCE, f"vLLM and what was saved differ by {error:.1e}"
 
 
 def _data_rank(layout: RankLayout) -> int:
@@ -197,9 +198,6 @@ D4 = RankLayout(data_parallel_size=4)
 C2D2 = RankLayout(context_parallel_size=2, data_parallel_size=2)
 
 ON_FOUR: dict[str, Case] = {
-    "megatron_t2d2_to_t1": partial(
-        alternates, trainer="megatron", layout=T2D2, tensor_parallel_size=1
-    ),
     "megatron_t2p2_to_t2": partial(
         alternates,
         trainer="megatron",
@@ -211,6 +209,9 @@ ON_FOUR: dict[str, Case] = {
     "fsdp_d4_to_t2": partial(alternates, trainer="fsdp", layout=D4, tensor_parallel_size=2),
 }
 MORE_ON_FOUR: dict[str, Case] = {
+    "megatron_t2d2_to_t1": partial(
+        alternates, trainer="megatron", layout=T2D2, tensor_parallel_size=1
+    ),
     "fsdp_d4_lora_to_t2": partial(
         alternates, trainer="fsdp", layout=D4, tensor_parallel_size=2, lora_rank=4
     ),

@@ -206,11 +206,11 @@ ON_FOUR: dict[str, Case] = {
     "experts_t2d2e4_to_t2e2": partial(
         trains_and_generates, training=T2D2E4, generation=parallelism(2, expert=2)
     ),
+}
+MORE_ON_FOUR: dict[str, Case] = {
     "experts_t2d2e4_to_t2": partial(
         trains_and_generates, training=T2D2E4, generation=parallelism(2)
     ),
-}
-MORE_ON_FOUR: dict[str, Case] = {
     "experts_p2d2e2_to_t4e4": partial(
         trains_and_generates, training=P2D2E2, generation=parallelism(4, expert=4)
     ),

@@ -40,8 +40,8 @@ SIZES: dict[str, Any] = {
     "vocab_size": 256,
     "max_position_embeddings": 512,
 }
-TOLERANCE = 1e-5
-"""Of log-probabilities in fp32; seen: 2e-6."""
+TOLERANCE = 3e-5
+"""Of log-probabilities in fp32; seen: 2e-6 with AVX-512, 1.2e-5 with AVX2."""
 SETTINGS = RolloutSettings(temperature=0.7, top_p=0.9, top_k=20, max_running_sequences=16)
 ANYTHING = RolloutSettings(temperature=1.3, max_running_sequences=64)
 PROMPTS = [[5, 6, 7, 8], [9, 10], [3], [20, 21, 22, 23, 24, 25]]
@@ -440,12 +440,14 @@ ON_TWO: dict[str, Case] = {
     "fair": samples_fairly,
     "tail": cuts_the_tail,
     "together": partial(generates_together, ranks=[0, 1], num_key_value_heads=2, vocab_size=256),
+    "stages": generates_in_stages,
+    "tied": shares_the_embedding,
+    "gpus": refuses_what_only_a_gpu_runs,
+}
+MORE_ON_TWO: dict[str, Case] = {
+    "experts": spreads_experts,
     "together_backwards": partial(
         generates_together, ranks=[1, 0], num_key_value_heads=1, vocab_size=200
     ),
-    "stages": generates_in_stages,
-    "experts": spreads_experts,
-    "tied": shares_the_embedding,
-    "gpus": refuses_what_only_a_gpu_runs,
 }
 ON_FOUR: dict[str, Case] = {"intervals": generates_at_intervals}

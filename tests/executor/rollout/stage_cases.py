@@ -149,11 +149,9 @@ ON_TWO: dict[str, Case] = {
     "p2_to_p2": _stages({"pipeline": 2}, {"pipeline": 2}, layers=5),
     "p2_to_d2": _stages({"pipeline": 2}, {"data": 2}, layers=5),
 }
-ON_FOUR: dict[str, Case] = {
+MORE_ON_FOUR: dict[str, Case] = {
     # 1, 1, 2 and 1 layers against 3 and 2: some lie on other ranks than those that take them in.
     "p4_to_p2d2": _stages({"pipeline": 4}, {"pipeline": 2, "data": 2}, layers=5),
-}
-MORE_ON_FOUR: dict[str, Case] = {
     "p4_to_p4": _stages({"pipeline": 4}, {"pipeline": 4}, layers=5),
     "t2p2_to_p4": _stages({"tensor": 2, "pipeline": 2}, {"pipeline": 4}, layers=5),
 }

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.many_processes
 
 ON_TWO: dict[str, Case] = rollout_cases.ON_TWO | stage_cases.ON_TWO | continuous_cases.ON_TWO
 WEIGHTS: dict[str, Case] = weight_cases.ON_TWO
-ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR | stage_cases.ON_FOUR
+MORE_ON_TWO: dict[str, Case] = (
+    rollout_cases.MORE_ON_TWO | continuous_cases.MORE_ON_TWO | weight_cases.MORE_ON_TWO
+)
+ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR
 MORE_ON_FOUR: dict[str, Case] = (
     rollout_cases.ON_FOUR
     | hybrid_cases.MORE_ON_FOUR
@@ -40,6 +43,11 @@ def run(
 @pytest.fixture(scope="module")
 def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     return run(ON_TWO, tmp_path_factory, 2)
+
+
+@pytest.fixture(scope="module")
+def more_on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run(MORE_ON_TWO, tmp_path_factory, 2)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +78,12 @@ def test_weights_are_in_one_place_at_a_time(case: str, weights: dict[str, str | 
 @pytest.mark.parametrize("case", ON_FOUR)
 def test_training_and_generation_on_four(case: str, on_four: dict[str, str | None]) -> None:
     assert on_four[case] is None, on_four[case]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_ON_TWO)
+def test_more_on_two_processes(case: str, more_on_two: dict[str, str | None]) -> None:
+    assert more_on_two[case] is None, more_on_two[case]
 
 
 @pytest.mark.slow

@@ -109,13 +109,8 @@ def holds_weights_once(
         seen.append(rows_of(batch))
         rows = _rows_to_train_on(batch, place)
         if precision == "fp32":
-            found = trainer.forward(rows, "log_probs", temperature=1.0).ragged("log_probs")
-            error = (found.values - rows.ragged("response_log_probs").values).abs().max()
-            assert error < TOLERANCE, f"vLLM and the trainer differ by {error:.1e}"
-        rows = rows.with_columns(
-            advantages=rows.ragged("response_log_probs"), weight=torch.ones(rows.num_rows)
-        )
-        trainer.train_step(rows, PolicyLoss(), temperature=1.0)
+            _agree(trainer, rows)
+        _train_on(trainer, rows)
     assert seen[0] != seen[1] != seen[2]
     rollout.vllm.shutdown()
 
@@ -134,14 +129,23 @@ def trains_padding_too(folder: Path) -> None:
         rows = rollout.generate(prompts_of(), responses_per_prompt=2, greedy=False, iteration=step)
         rollout.stop()
         assert all(torch.equal(each, before[name]) for name, each in trainer.parameters())
-        found = trainer.forward(rows, "log_probs", temperature=1.0).ragged("log_probs")
-        error = (found.values - rows.ragged("response_log_probs").values).abs().max()
-        assert error < TOLERANCE, f"vLLM and the trainer differ by {error:.1e}"
-        rows = rows.with_columns(
-            advantages=rows.ragged("response_log_probs"), weight=torch.ones(rows.num_rows)
-        )
-        trainer.train_step(rows, PolicyLoss(), temperature=1.0)
+        _agree(trainer, rows)
+        _train_on(trainer, rows)
     rollout.vllm.shutdown()
+
+
+def _agree(trainer: Any, rows: Batch) -> None:
+    """The trainer finds the log-probabilities that vLLM has sampled with."""
+    found = trainer.forward(rows, "log_probs", temperature=1.0).ragged("log_probs")
+    error = (found.values - rows.ragged("response_log_probs").values).abs().max()
+    assert error < TOLERANCE, f"vLLM and the trainer differ by {error:.1e}"
+
+
+def _train_on(trainer: Any, rows: Batch) -> None:
+    rows = rows.with_columns(
+        advantages=rows.ragged("response_log_probs"), weight=torch.ones(rows.num_rows)
+    )
+    trainer.train_step(rows, PolicyLoss(), temperature=1.0)
 
 
 def built(
@@ -197,10 +201,6 @@ D2 = Place(0, 2)
 F2 = Place(0, 2, sharding="full")
 ONCE: dict[str, Case] = {
     "once_megatron_t2_to_t1": partial(holds_weights_once, place=T2, engine="megatron"),
-    "once_megatron_t2_to_t2_bf16": partial(
-        holds_weights_once, place=T2_TO_T2, engine="megatron", precision="bf16"
-    ),
-    "once_megatron_d2": partial(holds_weights_once, place=D2, engine="megatron"),
     "once_megatron_d2_optimizer_bf16": partial(
         holds_weights_once,
         place=Place(0, 2, sharding="optimizer"),
@@ -209,10 +209,23 @@ ONCE: dict[str, Case] = {
     ),
     "once_megatron_t2_padded": trains_padding_too,
     "once_fsdp_d2": partial(holds_weights_once, place=F2, engine="fsdp"),
-    "once_fsdp_d2_bf16": partial(holds_weights_once, place=F2, engine="fsdp", precision="bf16"),
     "once_fsdp_d2_lora": partial(holds_weights_once, place=F2, engine="fsdp", lora_rank=4),
 }
-ON_TWO: dict[str, Case] = {
-    f"in_place_{family}": partial(generates_the_same_in_place, family=family)
-    for family in ("llama", "qwen2", "qwen3")
-} | ONCE
+MORE_ONCE: dict[str, Case] = {
+    "once_megatron_t2_to_t2_bf16": partial(
+        holds_weights_once, place=T2_TO_T2, engine="megatron", precision="bf16"
+    ),
+    "once_megatron_d2": partial(holds_weights_once, place=D2, engine="megatron"),
+    "once_fsdp_d2_bf16": partial(holds_weights_once, place=F2, engine="fsdp", precision="bf16"),
+}
+
+
+def _in_place(*families: str) -> dict[str, Case]:
+    return {
+        f"in_place_{family}": partial(generates_the_same_in_place, family=family)
+        for family in families
+    }
+
+
+ON_TWO: dict[str, Case] = _in_place("llama", "qwen2") | ONCE
+MORE_ON_TWO: dict[str, Case] = _in_place("qwen3") | MORE_ONCE

@@ -127,6 +127,7 @@ def undisturbed(
     return run
 
 
+@pytest.mark.slow
 def test_iterations_and_calls_are_spans_of_the_trace_that_asked_for_the_run(
     undisturbed: RunProcess, receiver: Receiver, plan: Plan
 ) -> None:

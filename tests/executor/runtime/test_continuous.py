@@ -1,5 +1,6 @@
 """Continuous rollouts on threads in place of processes: what is trained, on what, and when."""
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 
 from automap.executor.batch import Batch
 from automap.executor.checkpoints import FinishedResponses
-from automap.executor.errors import CallFailedError, RunError
+from automap.executor.errors import CallFailedError, CallTimeoutError, RunError
 from automap.executor.runtime import controller as module
 from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedIteration
@@ -34,6 +35,7 @@ def controller(
     continuous: bool = True,
     shadow: Place | None = SHADOW,
     reward: str = "tests.executor.runtime.threads:score",
+    reward_seconds: float = 10.0,
     settings: dict[str, Any] | None = None,
     finished: FinishedResponses | None = None,
     **workload: Any,
@@ -51,7 +53,7 @@ def controller(
     )
     run = RunSettings(
         data=DataSettings(path=Path("unused")),
-        functions={"reward": FunctionSettings(path=reward)},
+        functions={"reward": FunctionSettings(path=reward, timeout_seconds=reward_seconds)},
         algorithm=AlgorithmSettings(**(CORRECTION if settings is None else settings)),
         rollout={"max_running_sequences": 8, "steps_per_turn": 1},
         call_timeout_seconds=20,
@@ -231,6 +233,81 @@ def test_a_function_that_fails_beside_training_is_named() -> None:
         pytest.raises(CallFailedError, match=r"reward\.score .*function .*no such answer"),
     ):
         run_iterations(running, threads.Prompts())
+
+
+def hangs(response_tokens: list[list[int]]) -> list[float]:
+    time.sleep(2.0)  # a thread cannot be ended: the run's end waits for it
+    return [0.0] * len(response_tokens)
+
+
+def test_an_environment_that_hangs_beside_training_is_named() -> None:
+    with (
+        threads.without_ray(0),
+        controller(reward=f"{__name__}:hangs", reward_seconds=0.5) as running,
+        pytest.raises(CallTimeoutError, match=r"reward\.score .*:hangs.* within 0\.5 s"),
+    ):
+        run_iterations(running, threads.Prompts())
+
+
+def test_where_training_is_slow_engines_stop_at_the_bound(patch: pytest.MonkeyPatch) -> None:
+    """The buffer is full: what is begun is all that the bound admits, and no more comes."""
+    staleness, step, begun = 1, threads.TableEngine.train_step, list[set[int]]()
+    patch.setattr(threads.Response, "awaits_weights", lambda *_: False)  # all that is begun ends
+
+    with threads.without_ray(3), controller(staleness=staleness) as running:
+
+        def turns() -> list[tuple[int, list[int]]]:
+            return [turn for each in rollouts(running) for turn in each.turns]
+
+        def slow(engine: threads.TableEngine, *args: Any, **given: Any) -> dict[str, float]:
+            if engine.weights.steps % threads.STEPS == 0:
+                before, deadline = -1, time.monotonic() + 10
+                while before != len(turns()) and time.monotonic() < deadline:
+                    before = len(turns())
+                    time.sleep(0.3)
+                begun.append({request for _, those in turns() for request in those})
+            return step(engine, *args, **given)
+
+        patch.setattr(threads.TableEngine, "train_step", slow)
+        run_iterations(running, threads.Prompts())
+    admitted = [min(each + 1 + staleness, ITERATIONS) * BATCH for each in range(ITERATIONS)]
+    assert begun == [set(range(each)) for each in admitted]
+
+
+def test_nothing_is_generated_with_weights_that_came_half(
+    tmp_path: Path, patch: pytest.MonkeyPatch
+) -> None:
+    """A sync that fails ends the attempt; the next one has whole weights, and what was finished."""
+    kept, run_sync, versions = FinishedResponses(tmp_path), threads.TableSync.run, list[int]()
+
+    def half(sync: threads.TableSync) -> dict[str, float]:
+        rollout = sync.rollout if sync.place.rank == 1 else None
+        if rollout is not None and rollout.received.steps == 2 * threads.STEPS:
+            table = rollout.received.table.detach().clone()
+            table[::2] = torch.nan
+            rollout.received = threads.Weights(table, 2 * threads.STEPS)
+            versions.append(2)
+            raise ConnectionError("the peer is gone")
+        return run_sync(sync)
+
+    with threads.without_ray(1), controller(staleness=2, finished=kept) as running:
+        patch.setattr(threads.TableSync, "run", half)
+        with pytest.raises(CallFailedError, match="the peer is gone"):
+            run_iterations(running, threads.Prompts())
+        patch.undo()
+        turns = [version for each in rollouts(running) for version, _ in each.turns]
+    assert versions == [2]
+    assert max(turns) == 2  # none with the new weights, nor with a mixture under the old name
+    found = [line for number in range(1, ITERATIONS + 1) for line in kept.read(number).values()]
+    assert found
+    with threads.without_ray(2), controller(staleness=2, finished=kept) as running:
+        batches, _ = run(running, Trained(running, patch))
+    assert [int(request) for batch in batches for request in batch.tensor("request")] == list(
+        range(ITERATIONS * BATCH)
+    )
+    assert all(
+        bool(batch.ragged("response_log_probs").values.isfinite().all()) for batch in batches
+    )
 
 
 @pytest.mark.parametrize(

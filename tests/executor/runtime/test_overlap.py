@@ -16,8 +16,10 @@ from automap.executor.errors import RunError
 from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.finished_calls import FinishedCall
 from automap.executor.runtime.placement import Device
+from automap.executor.runtime.plan_order import PlannedCall
 from automap.executor.runtime.planned import iterations_ahead, planned_calls
-from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler, Task
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future, Task
 from automap.executor.runtime.versions import Versions
 from automap.executor.workers.row_references import Rows, fetch, inline
 from tests.executor.runtime.test_scheduler import Reference, reply

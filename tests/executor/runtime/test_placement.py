@@ -63,7 +63,7 @@ def free_gpus() -> float:
 
 
 def await_free(count: float) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60  # Ray counts again when it gets to it
     while free_gpus() != count and time.monotonic() < deadline:
         time.sleep(0.05)
     assert free_gpus() == count

@@ -19,7 +19,9 @@ from automap.executor.errors import (
 )
 from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.placement import Device
-from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler, Task
+from automap.executor.runtime.plan_order import PlannedCall
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.tasks import Future, Task
 from automap.executor.workers.process import Failure, Reply
 from automap.executor.workers.row_references import Traffic
 
