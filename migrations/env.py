@@ -45,6 +45,10 @@ def _run(connection: Connection) -> None:
         render_as_batch=sqlite,  # SQLite alters a table by building it anew
         compare_type=True,
         transaction_per_migration=False,
+        # Alembic takes SQLite's for none, as Python's driver once committed before each statement:
+        # ours begins by itself (storage/database.py), and a lock let go between two migrations
+        # lets another server run the next one too.
+        transactional_ddl=True,
     )
     with context.begin_transaction():
         if not sqlite:  # SQLite's transaction is IMMEDIATE: it holds the only write lock
@@ -66,7 +70,6 @@ def _follow_foreign_keys(connection: Connection) -> None:
             else f'DELETE FROM "{table}"'  # nosec B608
         )
         connection.exec_driver_sql(f"{change} WHERE rowid = ?", (row_id,))
-    connection.commit()  # each migration was, by itself: SQLite's DDL counts as untransactional
 
 
 given: Connection | None = context.config.attributes.get("connection")

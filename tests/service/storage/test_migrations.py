@@ -1,11 +1,14 @@
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from alembic import command
-from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text, update
+from sqlalchemy import CheckConstraint, Uuid, bindparam, event, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from automap import migrations
@@ -152,6 +155,68 @@ def test_check_constraints_are_those_of_the_tables(database: Database) -> None:
                 if isinstance(constraint, CheckConstraint)
             }
             assert migrated == declared
+
+
+def when_at(database: Database, revision: str, do: Callable[[], None]) -> None:
+    """`do` something before the database is said to be at a revision."""
+
+    @event.listens_for(database.engine, "before_cursor_execute")
+    def look(*arguments: Any) -> None:
+        if "alembic_version" in arguments[2] and f"'{revision}'" in arguments[2]:
+            do()
+
+
+def is_locked(url: str) -> bool:
+    """Whether another server would have to wait before it migrates."""
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            return "locked" in str(error)
+        finally:
+            connection.close()
+        return False
+    other = Database(Settings(database_url=url).database_url)
+    with other.engine.connect() as connection:
+        held = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        locks = connection.execute(held).scalar_one()
+    other.dispose()
+    return bool(locks)
+
+
+def test_the_lock_is_held_from_the_first_migration_to_the_last(databases: Databases) -> None:
+    url = databases.create("locked")
+    database = Database(Settings(database_url=url).database_url)
+    found: list[bool] = []
+    for revision in migrations.revisions():
+        when_at(database, revision, lambda: found.append(is_locked(url)))
+    ends: list[str] = []
+    event.listen(database.engine, "commit", lambda _: ends.append("let go"))
+    migrations.upgrade(database.engine)
+    assert len(ends) == 1
+    assert len(found) >= len(migrations.revisions())
+    assert all(found)
+    database.dispose()
+    assert not is_locked(url)
+
+
+def test_a_migration_that_fails_leaves_the_schema_as_it_was(databases: Databases) -> None:
+    database = opened(databases, "fails")
+    migrations.upgrade(database.engine, "0002")
+    with database.engine.connect() as connection:
+        tables = inspect(connection).get_table_names()
+
+    def fail() -> None:
+        raise RuntimeError("the disk is full")
+
+    when_at(database, "0005", fail)
+    with pytest.raises(RuntimeError, match="full"):
+        migrations.upgrade(database.engine)
+    with database.engine.connect() as connection:
+        assert migrations.current_revision(connection) == "0002"
+        assert inspect(connection).get_table_names() == tables
+    database.dispose()
 
 
 def test_servers_that_start_together_migrate_once(databases: Databases) -> None:
