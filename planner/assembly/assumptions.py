@@ -91,10 +91,15 @@ def _corrected_prices(job: Job) -> Iterator[str]:
     for pool in job.pools:
         corrections = pricing.profile(pool).corrections
         if corrections:
-            runs = len({each.run for each in corrections.evidence})
+            runs = len(
+                {each.run for each in corrections.evidence}
+                | {each.run for each in corrections.between}
+            )
+            between = corrections.between_calls_seconds
+            added = f" and {1e3 * between:.1f} ms between calls" if between else ""
             yield (
-                f"pools.{pool.name}: its calls take what the profile says times factors that "
-                f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
+                f"pools.{pool.name}: its calls take what the profile says times factors{added} "
+                f"that {runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
             )
 
 

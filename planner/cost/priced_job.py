@@ -53,10 +53,16 @@ class PricedJob:
     def _corrected(
         self, estimates: CallEstimates, kind: TermKind, call: Call, pool: Pool
     ) -> CallEstimates:
+        """Estimates with what runs have taught: a factor, and what lies before a call."""
         factor = self.factor(pool, kind, self._model(call))
-        if factor == 1.0:
+        between = self._between_calls(pool) * max(call.num_updates, 1)
+        if factor == 1.0 and not between:
             return estimates
-        return replace(estimates, seconds=estimates.seconds.times(factor))
+        seconds = estimates.seconds.times(factor)
+        return replace(estimates, seconds=replace(seconds, overhead=seconds.overhead + between))
+
+    def _between_calls(self, pool: Pool) -> float:
+        return self.profile(pool).corrections.between_calls_seconds if self.corrected else 0.0
 
     def _model(self, call: Call) -> Model:
         assert call.model is not None, "a function has no price here"

@@ -381,8 +381,9 @@ class Provenance(ResultModel):
     measured_profiles: dict[str, str] = {}
     """Pool → the version and folder of a profile measured by automap profile, where it has one."""
     corrections: dict[str, dict[str, float]] = {}
-    """Pool → term → what runs have taught of it: prices are the cost model's times these factors;
-    none without a calibrated profile (automap calibrate)."""
+    """Pool → term → what runs have taught of it: prices are the cost model's times these factors,
+    plus `between_calls_seconds` for what lies between a call and the next; none without a
+    calibrated profile (automap calibrate)."""
     catalogue_version: str
     spreads: dict[str, float] = {}
     """Kind of quantity → |ln(measured ÷ estimate)| that 80 % of published measurements do not

@@ -1,4 +1,5 @@
 from .corrections import FILE as FILE
+from .corrections import BetweenCalls as BetweenCalls
 from .corrections import Corrections as Corrections
 from .corrections import Evidence as Evidence
 from .corrections import read_corrections as read_corrections

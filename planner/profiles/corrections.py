@@ -1,12 +1,14 @@
-"""What runs have taught about a profile: a factor per kind of call and class of model.
+"""What runs have taught about a profile: factors on calls, and the seconds between calls.
 
-The factors stand in `corrections.json` in the folder of a measured profile, beside the evidence
-that they were made of (planner/runs/calibration.py). A price is the cost model's times its factor.
+There is a factor per kind of call and class of model. All that stands in `corrections.json` in the
+folder of a measured profile, beside the evidence that it was made of (planner/runs/calibration.py).
+A price is the cost model's times its factor, plus the seconds between a call and the next.
 """
 
 from collections.abc import Sequence
 from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,7 +36,9 @@ _CLASSES: dict[TermKind, tuple[RoleClass, ...]] = {
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
 
 class Evidence(_Model):
@@ -57,6 +61,16 @@ class Evidence(_Model):
         return log(self.measured / self.predicted)
 
 
+class BetweenCalls(_Model):
+    """What an iteration of one run took beside its calls, which followed one another."""
+
+    run: str
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Seconds of an iteration that are none of its calls': numeric steps, the controller's work."""
+    calls: Annotated[int, Field(ge=1)]
+    """Number of calls of models; one that trains counts once for each optimizer step."""
+
+
 class Correction(_Model):
     """The factor on the seconds of one kind of call (or the reshard) and class of models."""
 
@@ -69,11 +83,17 @@ class Correction(_Model):
 
 
 class Corrections(_Model):
-    """All factors of a profile, and what they were made of."""
+    """All factors of a profile, what lies between calls, and what both were made of."""
 
     schema_version: Literal[1] = 1
     corrections: list[Correction] = []
     evidence: list[Evidence] = []
+    between: list[BetweenCalls] = []
+
+    @property
+    def between_calls_seconds(self) -> float:
+        """Seconds from a call to the next, the mean of all runs; 0 where nothing is known."""
+        return fmean(each.seconds / each.calls for each in self.between) if self.between else 0.0
 
     def factor(self, kind: TermKind, role_class: RoleClass) -> float:
         """Factor on the seconds of a term; 1 where nothing is known."""
@@ -83,13 +103,15 @@ class Corrections(_Model):
         return 1.0
 
     def __bool__(self) -> bool:
-        return bool(self.corrections)
+        return bool(self.corrections or self.between)
 
 
 NONE = Corrections()
 
 
-def corrections_of(evidence: Sequence[Evidence]) -> Corrections:
+def corrections_of(
+    evidence: Sequence[Evidence], between: Sequence[BetweenCalls] = ()
+) -> Corrections:
     """Factors from evidence: means of logarithms, drawn towards what is known without them.
 
     A kind is drawn towards 1, a class of models towards its kind: few observations move little, and
@@ -105,7 +127,7 @@ def corrections_of(evidence: Sequence[Evidence]) -> Corrections:
             found.append(
                 Correction(kind=kind, role_class=role_class, factor=factor, observations=len(own))
             )
-    return Corrections(corrections=found, evidence=list(evidence))
+    return Corrections(corrections=found, evidence=list(evidence), between=list(between))
 
 
 def _shrunk(values: Sequence[float], prior_weight: float) -> float:
@@ -130,7 +152,9 @@ def read_corrections(folder: Path) -> Corrections:
 
 
 def summary(corrections: Corrections) -> dict[str, float]:
-    """Factors by term, as plans name them (`train.language`)."""
-    return {
+    """Factors by term, as plans name them (`train.language`), and the seconds between calls."""
+    factors = {
         f"{each.kind}.{each.role_class}": round(each.factor, 4) for each in corrections.corrections
     }
+    between = round(corrections.between_calls_seconds, 6)
+    return factors | ({"between_calls_seconds": between} if between else {})

@@ -1,4 +1,5 @@
 from .calibration import Observed as Observed
+from .calibration import between_calls as between_calls
 from .calibration import calibrate as calibrate
 from .calibration import check_output as check_output
 from .calibration import evidence_of as evidence_of

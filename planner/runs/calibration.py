@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 
 from automap.planner.assembly.parts import PricedCall, price_call, price_copy
@@ -14,7 +15,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CallPlacement, Plan
 from automap.planner.profiles import corrections
-from automap.planner.profiles.corrections import Corrections, Evidence, TermKind
+from automap.planner.profiles.corrections import BetweenCalls, Corrections, Evidence, TermKind
 from automap.planner.profiles.folder import COLUMNS, FINGERPRINT, device_type, profile_folder
 
 CLUSTER = "cluster.yaml"
@@ -81,6 +82,28 @@ def evidence_of(
     return found
 
 
+def between_calls(
+    plan: Plan, observed: Sequence[Observed], iteration_seconds: float | None, *, run: str
+) -> BetweenCalls | None:
+    """What an iteration of a run took beside its calls and weight syncs.
+
+    None where that is not their sum: some overlap in the plan, or were not measured.
+    """
+    planned = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
+    planned |= {
+        f"{sync.role}.sync": sync.end_seconds - sync.start_seconds for sync in plan.transitions
+    }
+    measured = {each.call: each.seconds for each in observed if each.call in planned}
+    follow = isclose(sum(planned.values()), plan.iteration_seconds, rel_tol=1e-3)
+    if iteration_seconds is None or plan.staleness or not follow or len(measured) < len(planned):
+        return None
+    job = resolve(plan.spec.model_copy(update={"cluster": _without_profiles(plan)}))
+    calls = sum(max(call.num_updates, 1) for call in job.dataflow.calls if call.model is not None)
+    return BetweenCalls(
+        run=run, seconds=max(iteration_seconds - sum(measured.values()), 0.0), calls=calls
+    )
+
+
 def _parts(
     kind: TermKind, priced: PricedCall, measured: Observed
 ) -> list[tuple[TermKind, float, float]]:
@@ -123,7 +146,12 @@ def _without_profiles(plan: Plan) -> object:
     return cluster.model_copy(update={"pools": pools})
 
 
-def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corrections:
+def calibrate(
+    folder: Path,
+    output: Path,
+    evidence: Sequence[Evidence],
+    between: Sequence[BetweenCalls] = (),
+) -> Corrections:
     """Write the profile with corrections, as a new version; earlier evidence counts on.
 
     Evidence of a run that is known already takes the place of what it said before.
@@ -133,13 +161,14 @@ def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corre
     """
     device_type(folder, field="--profile")
     check_output(output)
-    runs = {each.run for each in evidence}
+    runs = {each.run for each in evidence} | {each.run for each in between}
     try:
         before = corrections.read_corrections(folder)
     except (OSError, ValueError) as error:
         raise SpecError("--profile", str(error)) from None
     kept = [each for each in before.evidence if each.run not in runs]
-    found = corrections.corrections_of([*kept, *evidence])
+    earlier = [each for each in before.between if each.run not in runs]
+    found = corrections.corrections_of([*kept, *evidence], [*earlier, *between])
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

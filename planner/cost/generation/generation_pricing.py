@@ -55,7 +55,9 @@ class GenerationPricing(PricedJob):
             estimates = continuous.estimates_of(
                 steady, self._model(call), pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
             )
-            return self._corrected(estimates, "generate", call, pool)
+            # What flows follows no call, so nothing lies between.
+            factor = self._generate_factor(call, pool)
+            return replace(estimates, seconds=estimates.seconds.times(factor))
         estimates = generate_call.price_generate(
             self._model(call),
             call,

@@ -10,12 +10,19 @@ from pydantic import ValidationError
 
 from automap.planner import Plan, catalogue, estimate
 from automap.planner.errors import PlanningError
-from automap.planner.profiles import SHIPPED, Evidence, device_type, read_corrections
+from automap.planner.profiles import (
+    SHIPPED,
+    BetweenCalls,
+    Evidence,
+    device_type,
+    read_corrections,
+)
 from automap.planner.runs import (
     QUANTILES,
     Base,
     ObservedLengths,
     bases_of,
+    between_calls,
     calibrate,
     check_output,
     evidence_of,
@@ -107,7 +114,7 @@ def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list
         for base, folder, evidence in taught:
             written = output if len(taught) == 1 else output / base.gpu.name
             before = read_corrections(folder)
-            after = calibrate(folder, written, evidence)
+            after = calibrate(folder, written, evidence, _between(runs, evidence))
             learnt.append(Learnt(base, written, evidence, before, after))
     return learnt
 
@@ -134,6 +141,17 @@ def _evidence(
             with naming_options({}, otherwise=f"cannot learn from {run.source}"):
                 found += evidence_of(run.plan, run.observed, folder, run=run.source)
     return found
+
+
+def _between(runs: Sequence[MeasuredRun], evidence: Sequence[Evidence]) -> list[BetweenCalls]:
+    """What lies between the calls of the runs that say something of a profile."""
+    taught = {each.run for each in evidence}
+    found = (
+        between_calls(run.plan, run.observed, run.iteration_seconds, run=run.source)
+        for run in runs
+        if run.source in taught
+    )
+    return [each for each in found if each is not None]
 
 
 def _of_other_types(runs: Sequence[MeasuredRun], learnt: Sequence[Learnt]) -> Iterator[str]:

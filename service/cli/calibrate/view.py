@@ -45,7 +45,7 @@ class CallChange:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """A whole iteration of a run; only shown, because factors are of calls."""
+    """A whole iteration of a run: its calls, and what lies between them."""
 
     run: str
     planned: float
@@ -150,6 +150,9 @@ def _show_profile(out: Console, learnt: Learnt, *, quiet: bool) -> None:
         cells = (each.kind, each.role_class, f"{each.factor:.3f}", str(each.observations))
         table.add_row(*cells, _ratios(own))
     out.print(table)
+    if learnt.after.between:
+        between = f"{1e3 * learnt.after.between_calls_seconds:.1f} ms"
+        out.print(Text(f"Between a call and the next: {between}"), soft_wrap=True)
 
 
 def _ratios(evidence: Sequence[Evidence]) -> str:

@@ -13,7 +13,7 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.profiles.corrections import FILE, Evidence, corrections_of, read_corrections
-from automap.planner.runs.calibration import Observed, calibrate, evidence_of
+from automap.planner.runs.calibration import Observed, between_calls, calibrate, evidence_of
 from automap.planner.runs.drift_detection import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.spec import ConstraintsSpec, LoraSpec
@@ -88,6 +88,52 @@ def test_a_calibrated_profile_prices_what_was_measured_and_says_so(tmp_path: Pat
     # Evidence is of the tables alone, whatever the profile has learnt already.
     again = evidence_of(plain_plan(), observed(before, 1.5), version, run="run")
     assert again == evidence
+
+
+def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    plan = make_plan(tiny_spec(folder))
+    calls = observed(plan, 1.0)
+    between = between_calls(plan, calls, plan.iteration_seconds + 0.014, run="run")
+    assert between is not None
+    # generate, reference, values and the actor's own log-probs; two steps of actor and critic each.
+    steps = {"generate": 1, "forward": 1, "train": tiny_spec(None).workload.updates_per_epoch}
+    assert between.calls == sum(steps[call.kind] for call in plan.calls if call.copy_id)
+    assert between.seconds == pytest.approx(0.014, abs=1e-5)
+    version = tmp_path / "version"
+    evidence = evidence_of(plan, calls, folder, run="run")
+    calibrate(folder, version, evidence, [between])
+    after = make_plan(tiny_spec(version))
+    assert after.iteration_seconds == pytest.approx(plan.iteration_seconds + 0.014, rel=0.01)
+    each = after.provenance.corrections["cpu"]["between_calls_seconds"]
+    assert each * between.calls == pytest.approx(0.014, abs=2e-5)
+    overheads = [
+        (is_now.seconds_by_part.overhead - was.seconds_by_part.overhead, steps[was.kind])
+        for was, is_now in zip(plan.calls, after.calls, strict=True)
+        if was.copy_id
+    ]
+    assert all(more == pytest.approx(each * count, rel=0.2) for more, count in overheads)
+    assert any(" ms between calls that 1 run taught" in line for line in after.assumptions)
+    # Evidence of calls is of the tables alone, and a run that is given again counts once.
+    assert evidence_of(plan, calls, version, run="run") == evidence
+    again = calibrate(version, tmp_path / "again", evidence, [between])
+    assert again.between == [between]
+
+
+def test_nothing_lies_between_calls_that_overlap_or_were_not_all_measured() -> None:
+    plan = plain_plan()
+    calls, seconds = observed(plan, 1.0), plan.iteration_seconds + 1.0
+    assert between_calls(plan, calls, seconds, run="run") is not None
+    assert between_calls(plan, calls, None, run="run") is None
+    assert between_calls(plan, calls[1:], seconds, run="run") is None
+    overlapping = plan.model_copy(update={"iteration_seconds": 0.9 * plan.iteration_seconds})
+    assert between_calls(overlapping, calls, seconds, run="run") is None
+    stale = plan.model_copy(update={"staleness": 1})
+    assert between_calls(stale, calls, seconds, run="run") is None
+    # What was measured in parts, whose medians are of unlike iterations, is never below nothing.
+    (fast,) = [between_calls(plan, calls, 0.5 * plan.iteration_seconds, run="run")]
+    assert fast is not None
+    assert fast.seconds == 0.0
 
 
 def test_a_reference_on_the_model_of_an_actor_with_adapters_is_learnt_from(tmp_path: Path) -> None:
