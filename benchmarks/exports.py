@@ -1,6 +1,6 @@
 """Of the random jobs of benchmarks.population, how many a framework can run and is told.
 
-    python -m benchmarks.exports [--target verl@0.9.1] [--seed 0] [--jobs 100]
+    python -m benchmarks.exports [--target verl@0.9.1] [--seed 0] [--jobs 100] [--seconds 300]
 
 Every job is planned with that `search.target`, whatever software it names to price, or to generate
 with where the framework lacks it, and each plan is exported. The command exits with 1 where an
@@ -22,6 +22,7 @@ from automap.planner.frameworks import framework_names
 from automap.planner.spec import TargetName
 from automap.planner.targets import TARGETS, inside
 from benchmarks.population_jobs import Document, drawn
+from benchmarks.targets import limited
 
 TARGET = "verl@0.9.1"
 
@@ -60,13 +61,17 @@ def main() -> int:
     parser.add_argument("--target", default=TARGET, choices=framework_names())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--seconds", type=float, help="time limit of a search, on a busy machine")
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     seconds = []
     for index in track(range(given.jobs), console=Console(stderr=True)):
-        what, why, took = outcome(job_for(given.target, drawn(given.seed, index)), given.target)
+        job = limited(job_for(given.target, drawn(given.seed, index)), given.seconds)
+        what, why, took = outcome(job, given.target)
         counts[what] += 1
+        if what == "not found in time":
+            print(f"job {index}: {what}")
         if why:
             reasons[f"{what}: {why}"] += 1
         if what == "exported":

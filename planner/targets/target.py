@@ -218,7 +218,7 @@ class Target:
     def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:
         if self.algorithms is not None and spec.algorithm not in self.algorithms:
             name = spec.algorithm or "a dataflow of one's own"
-            return "algorithm", f"it is {name}"
+            return "algorithm", f"it is {name}, and there are {', '.join(sorted(self.algorithms))}"
         if self.roles is not None and (others := sorted(set(spec.models) - self.roles)):
             return f"models.{others[0]}", f"it knows only {', '.join(sorted(self.roles))}"
         if self.one_gpu_type and isinstance(spec.cluster, ClusterSpec):

@@ -14,7 +14,6 @@ VERL_MEGATRON = TrainingCapabilities(
     unknown_features=frozenset(
         {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
     ),
-    trains_adapters=False,
     precisions=frozenset({"bf16"}),
     expert_precisions=frozenset({"bf16"}),
     usual_stages=True,

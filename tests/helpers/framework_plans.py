@@ -58,6 +58,7 @@ SAMPLE = {
     "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
     "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
     "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
+    "adapters": Wanted(lora=8, workload=(("rollout_engine", "sglang"),)),
     "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
     "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
 }
@@ -72,11 +73,12 @@ def plan_of(wanted: Wanted) -> Plan:
 
 def spec_of(wanted: Wanted) -> JobSpec:
     model = {"architecture": wanted.model}
-    models: dict[str, Any] = {"actor": model, "reference": model}
-    if wanted.lora:
-        models = {"actor": model | {"lora": {"rank": wanted.lora}}}
+    trained = model | ({"lora": {"rank": wanted.lora}} if wanted.lora else {})
+    models: dict[str, Any] = {"actor": trained}
+    if not wanted.lora:
+        models["reference"] = model
     if wanted.algorithm == "ppo":
-        models["critic"] = model
+        models["critic"] = trained
     models["reward"] = model if wanted.reward_model else {"function": True}
     workload = {
         "prompts_per_iteration": 256,

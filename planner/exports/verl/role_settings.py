@@ -16,6 +16,16 @@ OPTIMIZERS = {
     ("fsdp", "sgd"): "SGD",
 }
 """(engine, `workload.optimizer`) → its name there."""
+ATTENTION_MODULES = ("linear_qkv",)
+LATENT_MODULES = (
+    "linear_q_proj",
+    "linear_q_down_proj",
+    "linear_q_up_proj",
+    "linear_kv_down_proj",
+    "linear_kv_up_proj",
+)
+"""Megatron-core's names of what attention has before its output; those a model lacks have no
+adapters."""
 
 
 def add_role(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
@@ -35,6 +45,11 @@ def add_role(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
     lines.add("optimizer", chosen, f"workload.optimizer: {workload.optimizer}", role=role)
     lora = subject.job.models[role].lora_rank
     lines.add("lora_rank", lora or 0, f"models.{role}.lora: rank {lora or 0}", role=role)
+    if lora and subject.engine == "megatron":
+        latent = subject.job.models[role].architecture.latent_attention is not None
+        mixer = LATENT_MODULES if latent else ATTENTION_MODULES
+        modules = [*mixer, "linear_proj", "linear_fc1", "linear_fc2"]
+        lines.add("lora_modules", modules, f"models.{role}.lora: every layer", role=role)
     prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
     why = f"{prompts} prompts in updates: {updates}"
     lines.add("mini_batch", prompts // updates, why, role=role)

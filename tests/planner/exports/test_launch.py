@@ -25,6 +25,7 @@ FORMS = (
     Wanted(algorithm="ppo", model="qwen3-30b-a3b", num_nodes=4, expert=4, generation_expert=4),
     Wanted(apart=True, workload=(("rollout_cache_precision", "fp8"),)),
     Wanted(algorithm="ppo", engine="fsdp", lora=8),
+    Wanted(algorithm="ppo", lora=8),
     Wanted(algorithm="dapo", reward_model=True, reward_nodes=1, num_nodes=3),
 )
 
@@ -43,6 +44,19 @@ def values(launch: Launch) -> dict[str, str]:
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: list[Launch]) -> None:
     described = {key for setting in VERL.settings for key in setting.keys.values()}
     assert described == {key for launch in launches for key in values(launch)}
+
+
+def test_adapters_under_megatron_sit_on_the_layers_that_the_model_has(
+    launches: list[Launch],
+) -> None:
+    key = "actor_rollout_ref.model.lora.target_modules"
+    (plain,) = (values(each)[key] for each in launches if key in values(each))
+    assert plain == "[linear_qkv,linear_proj,linear_fc1,linear_fc2]"
+    wanted = Wanted(model="deepseek-v2-lite", lora=8, expert=4, generation_expert=4)
+    latent = values(export(plan_of(wanted), VERL.target))
+    assert "linear_qkv" not in latent[key]
+    assert {"linear_q_proj", "linear_kv_down_proj"} <= set(latent[key].strip("[]").split(","))
+    assert latent["actor_rollout_ref.model.lora.rank"] == "8"
 
 
 def test_every_setting_has_its_decision_before_it(launches: list[Launch]) -> None:

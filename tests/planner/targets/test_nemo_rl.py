@@ -92,3 +92,8 @@ def test_a_job_that_nemo_rl_cannot_run_is_refused_by_its_field(wanted: Wanted, f
     with pytest.raises(SpecError, match="cannot run this job") as error:
         resolve(job(wanted))
     assert f"cannot run this job: {field}:" in error.value.message
+
+
+def test_an_algorithm_that_it_lacks_is_refused_with_those_that_it_has() -> None:
+    with pytest.raises(SpecError, match="it is ppo, and there are dapo, grpo, reinforce_plus_plus"):
+        resolve(job(Wanted(algorithm="ppo")))
