@@ -5,3 +5,5 @@ from .launch import LaunchFile as LaunchFile
 from .launch import LineChange as LineChange
 from .launch import Remark as Remark
 from .launch import Rewritten as Rewritten
+from .rewriting import is_left_out as is_left_out
+from .shell.edits import is_argument as is_argument

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, SpecError
-from automap.planner.imports.keys import classify, values_of
+from automap.planner.imports.keys import classify, misspelt, values_of
 from automap.planner.imports.launch import Imported, Whereabouts
 from automap.planner.imports.resolving import assume_hardware
 from automap.planner.imports.settings import Settings
@@ -25,10 +25,16 @@ def reasons_first(settings: Settings) -> Iterator[None]:
         yield
     except (ValidationError, SpecError):
         if settings.reasons:
-            raise NotImportableError(settings.framework.target, settings.reasons) from None
+            raise _refusal(settings) from None
         raise
     if settings.reasons:
-        raise NotImportableError(settings.framework.target, settings.reasons)
+        raise _refusal(settings)
+
+
+def _refusal(settings: Settings) -> NotImportableError:
+    """Every reason, first the keys whose spelling may be why others are missing."""
+    reasons = [*misspelt(settings), *settings.reasons]
+    return NotImportableError(settings.framework.target, reasons)
 
 
 def imported(

@@ -5,6 +5,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import replace
 
+from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import ImportedSetting
@@ -93,15 +94,37 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     if _is_other(framework, key):
         return
-    known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
-    near = difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = _near(framework, key)
+    hint = f"; did you mean {near}?" if near else ""
     if given.must_exist:
         told = f"{key[:120]} is no key of {framework.target}, which does not start with it{hint}"
         settings.note("does not fit", told, given)
         return
     told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
     settings.note("unknown key", told, given)
+
+
+def misspelt(settings: Settings) -> list[Reason]:
+    """Keys that the framework has not, each close to one that it has: what is missing may be it."""
+    framework, found = settings.framework, list[Reason]()
+    described = {each.lstrip("+") for one in framework.settings for each in one.keys.values()}
+    for key, given in settings.overrides.given.items():
+        if key in described or key in framework.without_effect or _is_other(framework, key):
+            continue
+        if _replacement(framework, key) or _unpriced(framework, key):
+            continue
+        near = _near(framework, key)
+        if near and near not in settings.overrides.given:
+            where = f"{key[:120]} (line {given.line})" if given.line else key[:120]
+            told = f"{where} is no key of {framework.target}"
+            found.append(Reason(summary=told, remedy=f"did you mean {near}?"))
+    return found
+
+
+def _near(framework: Framework, key: str) -> str:
+    """The described key that one is close to; empty: none is."""
+    known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
+    return next(iter(difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)), "")
 
 
 def _unpriced(framework: Framework, key: str) -> str | None:

@@ -8,6 +8,9 @@ from automap.planner.imports.launch import Imported, LineChange
 from automap.planner.imports.shell.edits import is_argument
 from automap.planner.imports.values import Value, read_argument, read_value
 
+ABSENT = ("None", "False")
+"""Values of an argument that is not there: nothing, or a flag that is not set."""
+
 
 def lines_to(
     imported: Imported, wanted: Sequence[LaunchSetting], framework: Framework
@@ -30,6 +33,8 @@ def lines_to(
         if _reads(name, found, imported, follows) == value_of(name, setting.value):
             continue
         at = written.get(name)
+        if at is None and is_left_out(name, setting.value, framework):
+            continue
         found[name] = LineChange(
             key=name if at is not None else added + setting.key,
             before=None if at is None else at.value,
@@ -38,6 +43,13 @@ def lines_to(
             line=0 if at is None else at.line,
         )
     return list(found.values())
+
+
+def is_left_out(key: str, value: str, framework: Framework) -> bool:
+    """Whether a setting is an argument that is not given; a switch that is off is said."""
+    if not is_argument(key) or value not in ABSENT:
+        return False
+    return value == "None" or not framework.is_switch(key)
 
 
 def obsolete(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Imported, LaunchFile, LineChange, Rewritten
+from automap.planner.imports.rewriting import is_left_out
 from automap.planner.imports.shell.edits import (
     Edit,
     added,
@@ -19,8 +20,6 @@ from automap.planner.imports.shell.edits import (
     without,
 )
 
-ABSENT = ("None", "False")
-"""Values of an argument that is not there: nothing, or a flag that is not set."""
 COMPUTED = ("$", "`")
 """What begins a value that the script works out."""
 
@@ -65,7 +64,7 @@ def rewritten(
             remedy = f"change by hand, in {where}: {change.name} is to be {change.after}"
             told = f"{change.name} is no word of the trainer's command"
             draft.reasons.append(Reason(summary=told, remedy=remedy))
-        elif is_argument(change.key) and _is_absent(change, framework):
+        elif is_left_out(change.key, change.after, framework):
             _remove(draft, imported, change.name)
         else:
             _change(draft, imported, change, framework)
@@ -86,13 +85,6 @@ def rewritten(
         added=list(draft.more),
         removed=draft.removed,
         notes=draft.notes,
-    )
-
-
-def _is_absent(change: LineChange, framework: Framework) -> bool:
-    """Whether an argument is to be left out; a switch that is off is said."""
-    return change.after in ABSENT and not (
-        change.after == "False" and framework.is_switch(change.key)
     )
 
 

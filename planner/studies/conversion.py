@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.frameworks.description import JOB, framework
+from automap.planner.frameworks.description import JOB, Framework, framework
 from automap.planner.imports.launch import Imported, ImportedSetting
 from automap.planner.imports.rewriting import value_of
 from automap.planner.plan.types import ResultModel
@@ -13,15 +13,31 @@ from automap.planner.studies.advice_offers import decisions_of
 from automap.planner.studies.export_into import OF_THE_RUN
 from automap.planner.targets.tables import TARGETS, inside, left_open
 
-NO_PLAN_HAS = OF_THE_RUN | {
-    "model",
-    "weights",
-    "clip_low",
-    "clip_high",
-    "kl_in_reward",
-    "kl_loss_coefficient",
-}
-"""Decisions whose value no plan has: paths, coefficients, and what is of the run alone."""
+KL_COEFFICIENTS = {"kl_coefficient", "kl_loss_coefficient"}
+"""Weights of the KL divergence: one for loss and reward, or one for each."""
+NO_PLAN_HAS = (
+    OF_THE_RUN
+    | KL_COEFFICIENTS
+    | {
+        "advantage_deviation",
+        "advantage_mean",
+        "clip_low",
+        "clip_high",
+        "clips",
+        "correction",
+        "environment",
+        "importance_correction",
+        "kl_estimator",
+        "kl_in_reward",
+        "loss",
+        "model",
+        "outlier_mask",
+        "reward_deviation",
+        "reward_type",
+        "weights",
+    }
+)
+"""Decisions whose value no plan has: paths, coefficients, losses, and what is of the run alone."""
 
 
 class Carried(ResultModel):
@@ -45,7 +61,8 @@ def carried(imported: Imported, launch: Launch) -> Carried:
     had, lost = dict[str, str](), list[ImportedSetting]()
     for each in imported.settings:
         decision, role = of_key.get(each.key, ("", JOB))
-        if each.decides and decision not in NO_PLAN_HAS:
+        in_plan = each.decides and decision not in NO_PLAN_HAS
+        if in_plan and not _priced_as_another(ours, decision, imported.values.get(each.key)):
             continue
         there = next(_same(decision, role, written), None)
         if there is not None and there.placeholder:
@@ -59,9 +76,15 @@ def _same(
     decision: str, role: str, written: dict[tuple[str, str], LaunchSetting]
 ) -> Iterator[LaunchSetting]:
     """Settings of the other launch that say the same of a role, or of the whole job."""
+    names = KL_COEFFICIENTS if decision in KL_COEFFICIENTS else {decision}
     for name, of in written:
-        if name == decision and (role == of or JOB in (role, of)):
+        if name in names and (role == of or JOB in (role, of)):
             yield written[name, of]
+
+
+def _priced_as_another(source: Framework, decision: str, value: Any) -> bool:
+    """Whether an estimate of advantages is not the one that a plan's algorithm stands for."""
+    return decision == "advantage" and value not in source.algorithms.values()
 
 
 def _value(setting: LaunchSetting) -> Any:

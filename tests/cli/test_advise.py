@@ -33,6 +33,16 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
     assert "changes what is learned: responses are of weights with 8 bits" in asked
 
 
+def test_an_argument_that_is_not_there_is_not_to_be_added_without_a_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    launch = str(ROOT / "benchmarks" / "launches" / "openrlhf" / "hybrid-grpo.sh")
+    code, out, _ = call(capsys, "advise", launch, "--target", "openrlhf@0.11.2", *GIVEN)
+    assert (code, "add: --ds.ring_attn_size 2" in out) == (0, True)
+    assert "add:\n" not in out.replace("add: \n", "add:\n")
+    assert "--train.max_tokens_per_gpu" not in out
+
+
 @pytest.mark.slow
 def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--json", "--at-least", "0.06")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner import import_launch
+from automap.planner import Launch, import_launch
 from automap.planner.imports import Answers, LaunchFile
 from automap.planner.spec import LengthSpec
+from automap.planner.studies import carried
 from tests.cli.commands import ROOT, call
 
 LAUNCHES = ROOT / "benchmarks" / "launches"
@@ -54,6 +55,64 @@ def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]
     assert found["had"]["ACTOR_MODEL"] == "/data/Qwen3-4B"
     assert {"--lr", "--kl-loss-coef"} <= {each["key"] for each in found["lost"]}
     assert found["script"].startswith("#!/usr/bin/env bash")
+
+
+def test_a_coefficient_that_decides_whether_there_is_a_reference_is_not_lost_without_a_word(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    to = ("--from", "trl@1.16.0", "--to", "openrlhf@0.11.2")
+    code, out, _ = call(capsys, "convert", str(LAUNCHES / "trl" / "cli.sh"), *to, *GIVEN, "--json")
+    assert (code, json.loads(out)["had"]["KL_COEFFICIENT"]) == (0, "0.04")
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "changes", "lost"),
+    [
+        (
+            "openrlhf@0.11.2",
+            "openrlhf/hybrid-grpo.sh",
+            (("estimator group_norm", "estimator dr_grpo"),),
+            {
+                "--algo.kl.init_coef": "0.001",
+                "--algo.kl.estimator": "k3",
+                "--algo.advantage.estimator": "dr_grpo",
+            },
+        ),
+        ("slime@0.3.1", "slime/colocated-4b.sh", (), {"--rm-type": "deepscaler"}),
+        (
+            "skyrl@0.3.0",
+            "skyrl/cispo.sh",
+            (),
+            {"trainer.algorithm.policy_loss_type": "cispo"},
+        ),
+    ],
+)
+def test_what_is_learned_is_said_to_be_lost(
+    source: str, name: str, changes: tuple[tuple[str, str], ...], lost: dict[str, str]
+) -> None:
+    text = (LAUNCHES / name).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    length = LengthSpec.model_construct(None, **dict.fromkeys(LengthSpec.model_fields))
+    length = length.model_copy(update={"mean": 300.0})
+    answers = Answers("h100", {}, length, length, {})
+    imported = import_launch([LaunchFile("launch.sh", text)], source, answers)
+    # Nothing of a plan is there: whatever no plan has is lost.
+    launch = Launch(
+        target="verl@0.9.1",
+        plan="",
+        num_nodes=1,
+        gpus_per_node=8,
+        assumptions=[],
+        environment={},
+        settings=[],
+        placeholders=[],
+        script="",
+    )
+    found = {each.key: each.value for each in carried(imported, launch).lost}
+    assert lost.items() <= found.items()
+    assert not {"--rollout.batch_size", "--rollout-batch-size"} & found.keys()
 
 
 def test_what_the_other_cannot_be_told_is_refused_or_planned_inside_it(

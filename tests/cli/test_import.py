@@ -168,6 +168,16 @@ def test_what_does_not_fit_is_said_after_what_was_read(
     assert "actor.train" in err
 
 
+def test_a_launch_that_runs_as_it_says_runs_with_its_own_framework(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where its budget of tokens is priced as sequences that do not divide the batch."""
+    recipe = str(ROOT / "benchmarks" / "launches" / "nemo_rl" / "qwen-7b-megatron.yaml")
+    code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", recipe, *GIVEN)
+    assert (code, "fits, and runs as it says" in out) == (0, True)
+    assert "nemo-rl@0.7.0" in out.partition("runs with: ")[2].partition("\n")[0]
+
+
 def test_the_verdict_is_one_and_has_its_exit_code(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from automap.planner import Advice, advise, rewrite
 from automap.planner.errors import Reason
-from automap.planner.imports import Answers, LaunchFile, LineChange
+from automap.planner.frameworks import framework
+from automap.planner.imports import Answers, LaunchFile, LineChange, is_argument, is_left_out
 from automap.planner.studies import AdvisedChange, GainInterval
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import AdviseArguments
@@ -64,7 +65,7 @@ def _show(advice: Advice, given: AdviseArguments) -> None:
     if not given.show.quiet:
         _show_launch(advice, out)
         for number, change in enumerate(advice.changes, 1):
-            _show_change(number, change, out)
+            _show_change(number, change, advice.target, out)
         out.print()
     out.print(Text(_summary(advice), style="bold"), soft_wrap=True)
 
@@ -103,11 +104,11 @@ def _show_reasons(heading: str, reasons: list[Reason], out: Console) -> None:
         out.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
 
 
-def _show_change(number: int, change: AdvisedChange, out: Console) -> None:
+def _show_change(number: int, change: AdvisedChange, target: str, out: Console) -> None:
     heading = f"\n{number}. {', with '.join(change.what)}: {_gain(change)}"
     out.print(Text(heading, style="bold"), soft_wrap=True)
     for line in change.lines:
-        out.print(Text(f"  {formats.printable(_line(line))}"), soft_wrap=True)
+        out.print(Text(f"  {formats.printable(_line(line, target))}"), soft_wrap=True)
     out.print(Text(f"  {_alone(change)}", style="dim"), soft_wrap=True)
     out.print(Text(f"  {_risk(change)}", style="dim"), soft_wrap=True)
 
@@ -133,22 +134,22 @@ def _seconds(gain: float, bounds: GainInterval | None) -> str:
     return f"{formats.seconds(gain)} s ({less}{low} to {high})"
 
 
-def _line(line: LineChange) -> str:
+def _line(line: LineChange, target: str) -> str:
     """The line to change, or to add, as it is written."""
-    before = None if line.before is None else _setting(line.key, line.before)
-    after = _setting(line.key, line.after)
+    before = None if line.before is None else _setting(line.key, line.before, target)
+    after = _setting(line.key, line.after, target)
     if before is None:
         return f"add: {after}"
     where = f"{line.file}:{line.line}" if line.line else line.file
     return f"{where}: {before} -> {after or 'left out'}"
 
 
-def _setting(key: str, value: str) -> str:
+def _setting(key: str, value: str, target: str) -> str:
     """A setting as its framework reads it; empty: it is left out."""
-    if not key.startswith("--"):
-        return f"{key}={value}"
-    if value in ("None", "False"):
+    if is_left_out(key, value, framework(target)):
         return ""
+    if not is_argument(key):
+        return f"{key}={value}"
     return key if value == "True" else f"{key} {value}"
 
 

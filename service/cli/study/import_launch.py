@@ -262,7 +262,11 @@ def _show_plan(imported: Imported, plan: Plan, found: list[Reason], given: Impor
         others = [name for name in plan.runs_with if name != imported.target]
         update = {"out_of_memory_probability": None, "runs_with": others}
         plan = plan.model_copy(update=update)
-    elif not given.show.quiet:
+    elif imported.target not in plan.runs_with:
+        # Budgets of tokens are priced as so many sequences, which need not divide a batch.
+        update = {"runs_with": [*plan.runs_with, imported.target]}
+        plan = plan.model_copy(update=update)
+    if not found and not given.show.quiet:
         out.print(Text(f"\n{RUNS}", style="bold green"))
     if given.show.quiet:
         out.print(headline(plan), soft_wrap=True)

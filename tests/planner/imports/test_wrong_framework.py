@@ -60,3 +60,34 @@ def test_a_version_that_is_not_described_is_refused_with_those_that_are(target: 
         import_launch([LaunchFile("a.sh", "true\n")], target, Answers("h100"))
     for name in framework_names():
         assert name in str(refused.value)
+
+
+MISSPELT = {
+    "verl": ("grpo-7b", "actor_rollout_ref.model.path", "actor_rollout_ref.model.paht"),
+    "slime": ("colocated-4b", "--rollout-batch-size", "--rollout-batchsize"),
+    "nemo-rl": ("qwen-7b-megatron", "policy.model_name", "policy.model_nam"),
+    "openrlhf": ("hybrid-grpo", "--actor.model_name_or_path", "--actor.model_name_or_paht"),
+    "trl": ("cli", "--model_name_or_path", "--model_nam_or_path"),
+    "skyrl": ("gsm8k", "trainer.policy.model.path", "trainer.policy.model.paht"),
+    "areal": ("grpo-fsdp", "actor.path", "actor.pth"),
+}
+"""Framework → a launch of its corpus, a key that it has to set, and how its author wrote that."""
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_a_key_that_is_missing_because_it_is_misspelt_is_named(target: str) -> None:
+    name, right, wrong = MISSPELT[framework(target).name]
+    [written] = [each for each in corpus(framework(target).name) if each.name == name]
+    files = [_misspelt(file, right, wrong) for file in written.files]
+    found = told(files, target)
+    assert any(wrong in each and f"did you mean {right}?" in each for each in found), found
+
+
+def _misspelt(file: LaunchFile, right: str, wrong: str) -> LaunchFile:
+    if file.document is None:
+        return LaunchFile(file.name, file.text.replace(right, wrong))
+    section, key = right.rsplit(".", 1)
+    assert isinstance(file.document, dict)
+    settings = dict(file.document[section])
+    settings[wrong.rsplit(".", 1)[1]] = settings.pop(key)
+    return LaunchFile(file.name, document=file.document | {section: settings})
