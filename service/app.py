@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import BaseRoute
 
 from automap import migrations
 from automap.service.api import openapi, page
@@ -50,7 +52,6 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
         docs_url=None,  # the framework's load from another host
         redoc_url=None,
-        generate_unique_id_function=openapi.operation_id,
     )
     database = Database(settings.database_url)
     app.state.settings = settings
@@ -85,15 +86,21 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Observation, metrics=metrics)
     install_handlers(app)
-    v1 = APIRouter(prefix="/v1", dependencies=[Depends(admit)])
-    for module in (plans, jobs, costs, budgets, estimates, clusters, profiles, catalogue, keys):
-        v1.include_router(module.router)
-    app.include_router(v1)
-    app.include_router(health.router)
-    app.include_router(metrics_router.router, dependencies=[Depends(admit)])
+    app.router.routes.extend(_routes())
     page.install(app)
     openapi.install(app)
     return app
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """The routes of the API, which know no application: to make them takes most of its making."""
+    of_all = APIRouter(generate_unique_id_function=openapi.operation_id)
+    for module in (plans, jobs, costs, budgets, estimates, clusters, profiles, catalogue, keys):
+        of_all.include_router(module.router, prefix="/v1", dependencies=[Depends(admit)])
+    of_all.include_router(health.router)
+    of_all.include_router(metrics_router.router, dependencies=[Depends(admit)])
+    return tuple(of_all.routes)
 
 
 @asynccontextmanager

@@ -145,7 +145,7 @@ class Explanation(ResultModel):
 Part = Literal["alternatives", "sensitivity", "regret"]
 
 
-class ExplainOptions(ResultModel):
+class ExplainOptions(ResultModel, strict=True):
     """What to explain of a plan."""
 
     parts: list[Part] = Field(

@@ -9,7 +9,7 @@ from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan
-from automap.planner.replanning.result import Correction, ReplanOptions
+from automap.planner.replanning.result import CallCorrection, ReplanOptions
 from automap.planner.search import Selected, shares_candidates
 from automap.planner.spec import MAX_NODES, JobSpec, PoolSpec
 
@@ -143,7 +143,7 @@ def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:
     return given.on(left.restrict(left.rows))
 
 
-def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
+def corrections_of(plan: Plan, options: ReplanOptions) -> list[CallCorrection]:
     """What each measured call or weight sync takes beside what the plan says.
 
     Raises:
@@ -167,7 +167,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
             )
         kind = calls[name].kind if name in calls else "sync"
         found.append(
-            Correction(
+            CallCorrection(
                 role=event.role,
                 kind=kind,
                 measured_seconds=measured,
@@ -178,13 +178,13 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     return found
 
 
-def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
+def correction_factors(given: Study, corrections: list[CallCorrection]) -> Factors:
     """Measured over predicted seconds, for every call and weight sync that has a correction.
 
     Calls of one role and kind share a factor: the ratio of the sums of their seconds.
     """
     factors = Factors.ones(given)
-    measured: dict[tuple[str, str], list[Correction]] = {}
+    measured: dict[tuple[str, str], list[CallCorrection]] = {}
     for each in corrections:
         measured.setdefault((each.role, each.kind), []).append(each)
     for (role, kind), group in measured.items():

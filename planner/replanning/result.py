@@ -9,7 +9,7 @@ from automap.planner.plan.types import Bytes, Placement, ResultModel
 from automap.planner.spec import Name, PositiveFloat, PositiveInt
 
 
-class ReplanOptions(ResultModel):
+class ReplanOptions(ResultModel, strict=True):
     """What has become of a running plan."""
 
     measured: dict[str, PositiveFloat] = Field(default={}, max_length=128)
@@ -34,7 +34,7 @@ class ReplanOptions(ResultModel):
     """Time limit of the search, in the unit of search.time_limit_seconds."""
 
 
-class Correction(ResultModel):
+class CallCorrection(ResultModel):
     """How wrong the estimates of one role and kind of call have turned out."""
 
     role: str
@@ -120,7 +120,7 @@ class Replan(ResultModel):
     changes: str = ""
     """What the new plan does otherwise."""
     calls: list[CallDifference] = Field(default=[])
-    corrections: list[Correction] = Field(default=[])
+    corrections: list[CallCorrection] = Field(default=[])
     placement: Placement | None = None
     """The new plan's placement, as `estimate` and `run` take it."""
     tables_kept: bool

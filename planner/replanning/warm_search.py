@@ -11,7 +11,7 @@ from automap.planner.explanation.study import Study
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.cluster_state import ClusterState
-from automap.planner.replanning.result import Correction
+from automap.planner.replanning.result import CallCorrection
 from automap.planner.search import Budget, Limits, Proven, Selected, solve, solve_ascending
 
 MARGIN = 0.001
@@ -31,7 +31,7 @@ class WarmResult(Proven[Selected]):
     """An iteration of the running plan; None: it cannot go on."""
 
 
-def floor_of(plan: Plan, state: ClusterState, corrections: list[Correction]) -> float:
+def floor_of(plan: Plan, state: ClusterState, corrections: list[CallCorrection]) -> float:
     """Seconds below which the plan's own proof leaves nothing, whatever was measured or lost.
 
     Longer calls and fewer GPUs shorten no plan, and where every call takes at least r times as

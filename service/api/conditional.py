@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header
 from fastapi.responses import Response
@@ -15,6 +15,10 @@ KnownHeader = Annotated[
         max_length=2000,
     ),
 ]
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "It is what the client has, by `If-None-Match`"}
+}
+"""For the `responses` of a route."""
 
 
 def unless_known(
@@ -22,7 +26,7 @@ def unless_known(
 ) -> Response:
     """JSON with its ETag, or 304 if the client has just this."""
     tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    # Always to be asked for again: a plan may be run, or deleted.
+    # Always to be asked for again: a plan may be run, or deleted, and the service upgraded.
     all_headers = {"ETag": tag, "Cache-Control": "private, no-cache", **(headers or {})}
     if _names(known, tag):
         return Response(status_code=304, headers=all_headers)

@@ -21,9 +21,9 @@ _NUMBER = re.compile(r"\s*[-+]?[0-9._]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
 
 
 class ApiModel(BaseModel):
-    """Frozen, and an unknown field is an error."""
+    """Frozen and strict, and an unknown field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Page(ApiModel, Generic[Item]):
@@ -53,7 +53,9 @@ def _written_out(given: object) -> object:
     return given
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
+Moment = Annotated[
+    AwareDatetime, Field(strict=False), BeforeValidator(_written_out), AfterValidator(_in_utc)
+]
 
 
 # No control characters: a database's text cannot hold all of them.
@@ -63,8 +65,8 @@ ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00
 Cursor = Annotated[str, Field(min_length=1, max_length=800, description="next_cursor of a page")]
 
 
-class PageQuery(ApiModel):
-    """Which page of a list."""
+class PageQuery(ApiModel, strict=False):
+    """Which page of a list; all that a query holds is text."""
 
     cursor: Cursor | None = None
     limit: Annotated[int, Field(ge=1, le=200)] = 50

@@ -18,7 +18,7 @@ def _known_group(text: str) -> str:
     raise ValueError(f"group by {', '.join(FIXED)} or label:KEY")
 
 
-class CostQuery(ApiModel):
+class CostQuery(ApiModel, strict=False):
     """Which GPU time, and how it is grouped."""
 
     by: Annotated[str, Field(max_length=80), AfterValidator(_known_group)] = Field(

@@ -86,14 +86,14 @@ class NewDescription(ApiModel):
         return dict(label.split(":", 1) for label in self.label)
 
 
-LabelFilter = Annotated[str, AfterValidator(_known_label)]
+LabelFilter = Annotated[str, Field(pattern=_PRINTED), AfterValidator(_known_label)]
 ListFormat = Literal["json", "csv"]
 
 
 class ListQuery(PageQuery):
     """How plans and jobs are found; all that is given holds together."""
 
-    q: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    q: Annotated[str, Field(min_length=1, max_length=200, pattern=_PRINTED)] | None = Field(
         default=None,
         description="Words that are all in the name, owner, labels, notes, algorithm or models, "
         "whatever their case",
@@ -101,7 +101,7 @@ class ListQuery(PageQuery):
     label: Annotated[list[LabelFilter], Field(max_length=MAX_LABELS)] = Field(
         default=[], description="`key:value`, or `key` with any value; may be repeated"
     )
-    owner: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    owner: Annotated[str, Field(min_length=1, max_length=64, pattern=_PRINTED)] | None = None
     format: ListFormat = Field(
         default="json", description="`csv`: all rows, whatever the page; also by `Accept: text/csv`"
     )

@@ -120,7 +120,9 @@ class JobRecord(PlanJob):
 class JobRequest(ApiModel):
     """What to run, a stored plan or a spec that is planned first, and how."""
 
-    plan_id: UUID | None = Field(default=None, description="Either this or a spec")
+    plan_id: Annotated[UUID, Field(strict=False)] | None = Field(
+        default=None, description="Either this or a spec"
+    )
     spec: JobSpec | None = None
     settings: RunSettings
     name: Title | None = Field(default=None, description="Null: the spec's name")

@@ -17,6 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import JobStatus
 from automap.service.storage.database import Base, UtcDateTime, utc_now
 
 # Plain JSON on PostgreSQL too: JSONB sorts keys, and a spec must come back with its roles in their
@@ -206,7 +207,7 @@ class JobRow(Described, Base):
     plan_id: Mapped[UUID | None] = mapped_column(
         ForeignKey("plans.id", ondelete="CASCADE"), index=True
     )
-    status: Mapped[str] = mapped_column(String(16))
+    status: Mapped[JobStatus] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     """When its first attempt ran."""

@@ -6,7 +6,7 @@ Schemathesis makes them of the OpenAPI document: examples, what is at the edges,
 sequences in which a request uses what others have made. It checks all that it can check, but for
 one thing: not all that fits the schemas is a job (names of models and GPUs are the catalogue's).
 The requests are counted by the service itself, whose memory is watched. Ends with 1 if a check
-failed, or the service is not well in the end.
+failed, if most requests were refused unread, or if the service is not well in the end.
 """
 
 import argparse
@@ -24,6 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.service.support.servers import Server, serving
 
 EXCLUDED = "positive_data_acceptance"
+KEY = "a-key-of-the-environment"
+"""With it, or the first key that a random request makes would end the rest with 401."""
+UNLIMITED = 1_000_000
 EXAMPLES = 40
 """Of each operation in a round."""
 PHASES = ("examples,stateful", "fuzzing", "coverage")
@@ -68,12 +71,17 @@ def round_of_requests(
     server: Server, phases: str, *, seed: int, report: Path, seconds: float
 ) -> bool:
     """One run of schemathesis; whether all checks passed."""
+    # Asked for here, as schemathesis gives a busy machine ten seconds for it.
+    document = report.with_suffix(".openapi.json")
+    document.write_bytes(server.client.get("/openapi.json").content)
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.address}/openapi.json"),
+        *(sys.executable, "-m", "schemathesis.cli", "run", str(document)),
+        *("--url", server.address),
         *("--checks", "all", "--exclude-checks", EXCLUDED, "--continue-on-failure"),
         *("--max-examples", str(EXAMPLES), "--seed", str(seed), "--generation-database", "none"),
         *("--request-timeout", "60", "--max-failures", "100", "--no-color"),
         *("--phases", phases, "--max-time", str(max(1, int(seconds)))),
+        *("--header", f"Authorization: Bearer {KEY}"),
     ]
     with report.open("a") as output:
         return subprocess.run(command, stdout=output, stderr=output).returncode == 0
@@ -83,9 +91,11 @@ def fuzz(kind: str, given: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory(prefix="automap-fuzz-") as name:
         folder = Path(name)
         report = given.report or folder / "report.txt"
-        settings = {"max_time_limit_seconds": 5, "log": folder / "log"}
+        settings = {"max_time_limit_seconds": 5, "log": folder / "log", "api_keys": KEY}
+        settings |= {"max_requests_per_minute": UNLIMITED, "max_plans_at_once": UNLIMITED}
         deadline = time.monotonic() + given.minutes * 60
         with database_url(kind, folder) as url, serving(url, **settings) as server:
+            server.client.headers["Authorization"] = f"Bearer {KEY}"
             passed, rounds = True, 0
             while rounds < len(PHASES) or sum(answered(server).values()) < given.requests:
                 left = deadline - time.monotonic()
@@ -99,14 +109,15 @@ def fuzz(kind: str, given: argparse.Namespace) -> bool:
             errors = sum(n for status, n in counts.items() if status[0] == "5" and status != "503")
             well = server.client.get("/readyz").status_code == 200
             print(
-                f"{kind}: {sum(counts.values())} requests ("
+                f"{kind}: {sum(counts.values())} of {given.requests} requests ("
                 + ", ".join(f"{status}: {n}" for status, n in sorted(counts.items()))
                 + f"), {errors} errors of ours, checks {'passed' if passed else 'FAILED'}, "
                 f"peak memory {peak_bytes(server.process.pid) / 1e6:.0f} MB"
             )
         if not passed:
             print(report.read_text())
-        return passed and well and not errors
+        let_in = sum(n for status, n in counts.items() if status not in ("401", "403", "429"))
+        return passed and well and not errors and let_in > sum(counts.values()) / 2
 
 
 def main() -> int:

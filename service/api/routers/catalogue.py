@@ -1,11 +1,15 @@
+import json
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from automap.planner import catalogue
 from automap.planner.catalogue import CatalogueModel, GpuType, NodeType
 from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
+from automap.service.api.conditional import NOT_MODIFIED, KnownHeader, unless_known
 from automap.service.api.openapi import problem_responses
 from automap.service.errors.domain import NotFoundError
 from automap.service.schemas.catalogue import GpuDescription
@@ -40,13 +44,30 @@ def _described(gpu: GpuType, node: NodeType) -> GpuDescription:
     return GpuDescription(gpu=gpu, default_node=node)
 
 
-@router.get("/schemas/job-spec", summary="JSON Schema of a job spec", tags=["schemas"])
-def get_job_spec_schema() -> dict[str, Any]:
+@cache  # making one takes tens of milliseconds, and it is the same as long as the process lives
+def _document(schema: Callable[[], dict[str, Any]]) -> bytes:
+    return json.dumps(schema(), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@router.get(
+    "/schemas/job-spec",
+    summary="JSON Schema of a job spec",
+    tags=["schemas"],
+    response_model=dict[str, Any],
+    responses=NOT_MODIFIED,
+)
+def get_job_spec_schema(if_none_match: KnownHeader = None) -> Response:
     """What `POST /plans` and the command line accept."""
-    return job_spec_json_schema()
+    return unless_known(_document(job_spec_json_schema), if_none_match)
 
 
-@router.get("/schemas/placement", summary="JSON Schema of a placement", tags=["schemas"])
-def get_placement_schema() -> dict[str, Any]:
+@router.get(
+    "/schemas/placement",
+    summary="JSON Schema of a placement",
+    tags=["schemas"],
+    response_model=dict[str, Any],
+    responses=NOT_MODIFIED,
+)
+def get_placement_schema(if_none_match: KnownHeader = None) -> Response:
     """A plan without its seconds: what `POST /estimates` accepts."""
-    return placement_json_schema()
+    return unless_known(_document(placement_json_schema), if_none_match)

@@ -8,7 +8,7 @@ from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanO
 from automap.planner.plan import PlanCosts, PlanDifference, plan_costs, plan_difference
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
-from automap.service.api.conditional import KnownHeader, unless_known
+from automap.service.api.conditional import NOT_MODIFIED, KnownHeader, unless_known
 from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
     DatabaseDep,
@@ -148,10 +148,7 @@ def list_plan_history(
     "/{plan_id}",
     summary="Get a plan",
     response_model=PlanRecord,
-    responses={
-        304: {"description": "It is what the client has, by `If-None-Match`"},
-        **problem_responses(404, 422, 503),
-    },
+    responses={**NOT_MODIFIED, **problem_responses(404, 422, 503)},
 )
 async def get_plan(
     plan_id: UUID, reads: ShortReadsDep, if_none_match: KnownHeader = None

@@ -9,6 +9,9 @@ from automap.service.storage.database import Database
 from tests.service.support.databases import settings_for, url_of
 from tests.service.support.requests import POST_HEADERS, problem
 
+# Keys of the environment, which no database has; the other one is for make test-all.
+pytestmark = pytest.mark.slow_on("postgresql")
+
 
 @pytest.fixture
 def guarded(database: Database) -> Iterator[TestClient]:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
@@ -11,6 +12,9 @@ from fastapi.testclient import TestClient
 from automap.service.storage.database import Database
 from tests.service.support.requests import POST_HEADERS, YAML, problem, stored_rows
 from tests.service.support.samples import Json, changed, small_spec
+
+# What is refused before the database is asked; the other one is for make test-all.
+pytestmark = pytest.mark.slow_on("postgresql")
 
 SPEC = small_spec()
 ROLES = ("actor", "critic", "reference", "reward")
@@ -211,6 +215,23 @@ def test_a_text_for_a_number_is_told_in_every_kind_of_body(client: TestClient) -
     asked = {"spec": SPEC, "tolerance": "2%"}
     (error,) = problem(client.post("/v1/plans/pareto", json=asked), 422, "invalid-spec")["errors"]
     assert error["remedy"] == "write a number, without quotes or a unit"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "field"),
+    [
+        ("/v1/plans/pareto", {"spec": SPEC, "tolerance": "0.1"}, "tolerance"),
+        ("/v1/budgets", {"of": "owner:ada", "amount": "5"}, "amount"),
+        (f"/v1/plans/{UUID(int=0)}/simulate", {"trace": 1}, "trace"),
+        (f"/v1/plans/{UUID(int=0)}/explain", {"fewer_gpus": "8"}, "fewer_gpus"),
+        (f"/v1/plans/{UUID(int=0)}/replan", {"lose_nodes": {"a100": "1"}}, "lose_nodes.a100"),
+    ],
+)
+def test_what_is_of_another_kind_is_not_taken_for_it(
+    client: TestClient, path: str, asked: Json, field: str
+) -> None:
+    (error,) = problem(client.post(path, json=asked), 422, "invalid-spec")["errors"]
+    assert error["field"] == field
 
 
 def test_unknown_names_come_with_known_ones(client: TestClient) -> None:

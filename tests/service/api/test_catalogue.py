@@ -3,10 +3,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from fastapi.testclient import TestClient
 
 from automap import migrations
 from automap.planner import catalogue
+from automap.planner.plan.types import Placement
+from automap.planner.spec import JobSpec
 from automap.service.storage.database import Database
 from tests.service.support.requests import problem
 from tests.service.support.samples import small_spec
@@ -37,6 +40,20 @@ def test_schemas_are_published(client: TestClient) -> None:
     assert {"copies", "calls"} <= set(placement["properties"])
     # The published schema speaks the JSON's names, not Python's.
     assert "copy" in placement["$defs"]["CallPlacement"]["properties"]
+
+
+@pytest.mark.parametrize("name", ["job-spec", "placement"])
+def test_schemas_are_made_once_and_sent_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Making one takes as long as forty reads of a plan, and editors ask at each start."""
+    first = client.get(f"/v1/schemas/{name}")
+    for of in (JobSpec, Placement):
+        monkeypatch.setattr(of, "model_json_schema", None)
+    again = client.get(f"/v1/schemas/{name}")
+    assert (again.status_code, again.content) == (200, first.content)
+    known = client.get(f"/v1/schemas/{name}", headers={"If-None-Match": first.headers["etag"]})
+    assert (known.status_code, known.content) == (304, b"")
 
 
 def test_health_and_readiness(client: TestClient) -> None:

@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.explanation.result import ExplainOptions, Explanation
@@ -9,6 +10,9 @@ from automap.planner.replanning.result import Replan
 from automap.service.api.examples import EXPLAIN_EXAMPLES, REPLAN_EXAMPLES
 from tests.service.support.requests import POST_HEADERS, YAML, created, problem
 from tests.service.support.samples import small_spec
+
+# Planning takes its time, and how rows are stored is shown elsewhere on both databases.
+pytestmark = pytest.mark.slow_on("postgresql")
 
 
 def test_a_stored_plan_is_explained_and_replanned(live: TestClient) -> None:

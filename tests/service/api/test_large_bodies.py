@@ -17,6 +17,9 @@ from tests.service.support.requests import problem
 from tests.service.support.samples import Json
 from tests.service.support.servers import Server, serving
 
+# What comes before the database; the other one is for make test-all.
+pytestmark = pytest.mark.slow_on("postgresql")
+
 JSON = {"Content-Type": "application/json"}
 
 

@@ -9,6 +9,9 @@ from automap.service.storage.database import Database
 from tests.service.support.requests import problem, stored_rows
 from tests.service.support.samples import small_spec
 
+# What is refused before the database is asked; the other one is for make test-all.
+pytestmark = pytest.mark.slow_on("postgresql")
+
 SPEC = small_spec()
 SETTINGS = {"data": {"path": "/rows.jsonl"}, "functions": {}}
 PLACEMENT: dict[str, Any] = {"copies": [], "calls": []}

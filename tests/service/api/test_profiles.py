@@ -25,6 +25,8 @@ from tests.service.support.requests import problem
 from tests.service.support.samples import Json, small_spec
 from tests.service.support.servers import ASYNC
 
+pytestmark = pytest.mark.slow_on("postgresql")
+
 POOL: Json = {"name": "cores", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 2}
 
 
@@ -167,6 +169,9 @@ def broken(**changes: Any) -> Json:
             "measurements",
             "same shape",
         ),
+        (broken(seconds="1"), "measurements.1.seconds", "valid number"),
+        (broken(busy=0), "measurements.1.busy", "valid boolean"),
+        ({**profile(), "make_default": 0}, "make_default", "valid boolean"),
         ({**profile(), "fingerprint": {}}, "fingerprint", "identity.device_type"),
         (profile(device_type="h1000"), "fingerprint", "h1000"),
         ({**profile(), "measurements": []}, "measurements", "at least 1"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.plan.types import Plan
@@ -10,6 +11,9 @@ from automap.service.schemas.studies import FrontRecord, WhatIfRecord
 from tests.service.support.requests import finished, problem, stored_plans
 from tests.service.support.samples import changed, infeasible_spec, tiny_spec
 from tests.service.support.servers import ASYNC
+
+# Planning takes its time, and how rows are stored is shown elsewhere on both databases.
+pytestmark = pytest.mark.slow_on("postgresql")
 
 FRONT: dict[str, Any] = {"spec": tiny_spec(), "tolerance": 0.01}
 WHAT_IF: dict[str, Any] = {"spec": tiny_spec(), "nodes": [1, 2], "gpus": ["a100", "h100"]}

@@ -24,6 +24,9 @@ from tests.service.support.requests import problem, stored_rows
 from tests.service.support.samples import Json, changed, small_spec
 from tests.service.support.workers import TINY, add_job, add_plan, run_settings
 
+# About files and addresses, not rows; the other database is for make test-all.
+pytestmark = pytest.mark.slow_on("postgresql")
+
 
 @contextmanager
 def service(database: Database, **changes: Any) -> Iterator[TestClient]:
