@@ -31,6 +31,9 @@ from automap.service.worker.process import WorkerProcess
 log = logging.getLogger(__name__)
 
 
+_TURN_SECONDS = 5e-4
+"""How long one thread may keep the interpreter from another that wants it. Python's own 5 ms are
+what a short answer waits for whenever a thread stores a plan."""
 _TO_ANSWER_SECONDS = 2.0
 """What requests have to tell their clients that they were given up."""
 
@@ -88,6 +91,7 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
         AddressError: it cannot listen there; the database is as it was.
     """
     hide_environment()
+    sys.setswitchinterval(_TURN_SECONDS)
     logs.set_up(settings.logs)
     traces.start("automap-api")
     allow_many_files()

@@ -63,11 +63,15 @@ log = logging.getLogger("automap.service.planners.child")  # this runs as __main
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 MEMORY_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 """What the process may reserve; 0: as much as there is."""
+NICENESS = 3
+"""Whoever reads what is stored goes before whoever plans. Much more would starve searches, which
+are bound by time, where others use the machine as well."""
 _STRATEGIES = TypeAdapter(list[Strategy])
 
 
 def main() -> None:
     """Serve requests from standard input until it closes."""
+    os.nice(NICENESS)
     if MEMORY_BYTES:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)

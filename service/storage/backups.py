@@ -128,7 +128,10 @@ def restore(path: Path, database: Database, *, replace: bool = False) -> tuple[H
                 f"{head.revision}; this version knows up to {migrations.head_revision()}"
             )
         if not replace and (there := sum(counted(database).values())):
-            raise BackupError(f"the database has {there} rows, which would be replaced")
+            raise BackupError(
+                f"the database has {there} rows, which would be replaced: stop the service and "
+                "say --replace if this is meant"
+            )
         migrations.upgrade(database.engine)
         if head.revision == migrations.head_revision():
             return head, _fill(database, head, rows)

@@ -63,7 +63,7 @@ def test_a_backup_and_back(
     code, out, _ = call(capsys, "db", "restore", file, "--database-url", other)
     assert (code, "restored 1 plans" in out) == (0, True)
     code, _, err = call(capsys, "db", "restore", file, "--database-url", other)
-    assert (code, "would be replaced" in err) == (2, True)
+    assert (code, "say --replace" in err) == (2, True)
     assert call(capsys, "db", "restore", file, "--replace", "--database-url", other)[0] == 0
     code, out, _ = call(capsys, "db", "check", "--json", "--database-url", other)
     assert (code, json.loads(out)) == (0, [])

@@ -133,8 +133,8 @@ def _state(key: ApiKeyRecord) -> str:
 
 def _print(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = plain_table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    for name in columns:  # an id is there to be copied, whatever the width
+        table.add_column(name, overflow="fold", no_wrap=name == "id")
     for row in rows:
         table.add_row(*(Text(formats.printable(cell)) for cell in row))
     console.stdout_console().print(table)

@@ -60,6 +60,12 @@ def test_it_stays_warm_between_requests(process: PlannerProcess) -> None:
     assert pid(process) == first
 
 
+def test_whoever_reads_goes_before_whoever_plans(process: PlannerProcess) -> None:
+    assert answers(process)
+    planner, own = (os.getpriority(os.PRIO_PROCESS, each) for each in (pid(process), 0))
+    assert planner == min(own + 3, 19)
+
+
 def test_the_planners_errors_arrive_as_they_were(process: PlannerProcess) -> None:
     request = PlanTask(spec=JobSpec.model_validate(infeasible_spec()))
     with pytest.raises(InfeasibleError) as caught:

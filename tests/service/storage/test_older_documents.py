@@ -23,6 +23,8 @@ from tests.service.support.requests import finished, problem
 from tests.service.support.samples import Json, small_spec
 from tests.service.support.workers import run_settings
 
+pytestmark = pytest.mark.slow_on("postgresql")
+
 PLANS: dict[str, Json] = json.loads(
     gzip.decompress((Path(__file__).parent / "older_plans.json.gz").read_bytes())
 )
@@ -123,7 +125,6 @@ def test_what_cannot_be_read_is_shown_as_it_was(client: TestClient, database: Da
     problem(client.get(f"/v1/plans/{plan_id}/costs"), 409, "older-version")
 
 
-@pytest.mark.slow_on("postgresql")
 def test_what_is_asked_about_older_plans_is_answered_or_refused(
     live: TestClient,
 ) -> None:
