@@ -46,7 +46,8 @@ TESTS = $(if $(AREA),$(or $(wildcard tests/$(AREA)),$(wildcard tests/*/$(AREA)),
 # Processes that share the tests, one more than cores, as those that start others wait for them much
 # of their time; 0 runs them in pytest's own, for a debugger.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+# Processes that tests start need not compile anew what they import, whatever the shell says.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \

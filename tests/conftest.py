@@ -5,10 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
+
+# A machine that others use as well may be slow at anything: that is no fault of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 # xdist's own --dist loadgroup does not see groups with this version of pytest.
@@ -20,11 +25,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Load
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "many processes" if _fills_the_machine(config.rootpath / file) else file
+            return _chain(config.rootpath, file) or file
 
     return Scheduling(config, log)
 
 
 @cache  # xdist asks for every test
-def _fills_the_machine(file: Path) -> bool:
-    return "pytest.mark.many_processes" in file.read_text(encoding="utf-8")
+def _chain(root: Path, file: str) -> str:
+    """Which files that start many processes run one after the other; empty: it starts few.
+
+    Two such files fit on two processors: one that runs models, and one that starts services.
+    """
+    if "pytest.mark.many_processes" not in (root / file).read_text(encoding="utf-8"):
+        return ""
+    models = file.startswith(("tests/executor/", "tests/profiler/"))
+    return "models" if models else "services"

@@ -35,6 +35,7 @@ def shown(site: Site, browser: BrowserContext, request: pytest.FixtureRequest) -
 def rows(page: Page, table: str) -> dict[str, list[str]]:
     """First cell → the others, of the table with this name."""
     found = page.get_by_role("group", name=table, exact=True).locator("tbody tr")
+    expect(found).not_to_have_count(0)  # some are asked for after the rest of the page is drawn
     cells = found.evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.innerText.trim()))"
     )

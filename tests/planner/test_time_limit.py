@@ -76,7 +76,7 @@ def test_a_limit_by_the_clock_is_kept_from_the_request_to_the_answer() -> None:
     assert plan.relative_gap < 0.5
 
 
-def job_that_takes_long_to_price() -> JobSpec:
+def job_that_takes_long_to_price(time_limit_seconds: float = 2) -> JobSpec:
     """Over 16,384 GPUs the candidates of a mixture of experts take more than 10 s to price."""
     model = {"architecture": "deepseek-v3"}
     return small_job(
@@ -84,7 +84,7 @@ def job_that_takes_long_to_price() -> JobSpec:
         workload__prompts_per_iteration=32768,
         cluster__pools=[{"name": "h200", "gpu": "h200", "num_nodes": 2048}],
         search__target="any",
-        search__time_limit_seconds=2,
+        search__time_limit_seconds=time_limit_seconds,
     )
 
 
@@ -98,7 +98,8 @@ def test_pricing_ends_by_the_clock_as_well(question: Callable[[JobSpec], object]
 
 
 def test_a_cluster_that_takes_too_long_to_price_says_so_beside_the_others() -> None:
-    large, small = what_if(job_that_takes_long_to_price(), nodes=[2048, 32]).variants
+    job = job_that_takes_long_to_price(time_limit_seconds=5)  # the small one takes 1 s
+    large, small = what_if(job, nodes=[2048, 16]).variants
     assert large.plan is None
     assert "it ended while candidates were priced" in large.reasons[0].summary
     assert small.plan is not None

@@ -17,6 +17,7 @@ from automap.planner.search.model.problem import (
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, minimise_period
 from automap.planner.units import MIB
+from tests.helpers.seeds import seeds
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
 
@@ -50,7 +51,7 @@ def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
     return outcome.solution.timing.period
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(range(200)))
 def test_barrier_optimum_equals_brute_force(seed: int) -> None:
     problem = random_problem(seed, barrier=True)
     expected = oracle.best_period(problem, longest=60)
@@ -71,7 +72,7 @@ def on_any_gpus(seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("relation", ["nested", "equal"])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(range(100)))
 def test_optimum_where_ranges_are_related_equals_brute_force(
     seed: int, relation: RangeRelation
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_range_across_the_end_of_another_is_ruled_out(
     assert solved(problem) == (None if seconds is None else pytest.approx(seconds))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(range(100)))
 def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
     """Whole periods are the oracle's; the search may find a shorter one between two of them."""
     problem = random_problem(1000 + seed, barrier=False)
@@ -116,7 +117,7 @@ def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
 
 
 @pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(range(40)))
 def test_streamed_optimum_equals_brute_force(seed: int, made: Made) -> None:
     problem = made(seed, barrier=True)
     expected = oracle.best_period(problem, longest=60)

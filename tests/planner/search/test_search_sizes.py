@@ -42,6 +42,7 @@ from automap.planner.search.space.schedules import schedule
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
 from automap.planner.search.strategies.attempts import attempted
+from tests.helpers.seeds import seeds
 from tests.planner.search import oracle
 from tests.planner.search.instances import MIB, random_problem
 
@@ -203,7 +204,7 @@ def check_barrier(problem: Problem) -> None:
     assert_sound(problem, tied)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(range(200)))
 def test_barrier_search_equals_brute_force(seed: int) -> None:
     check_barrier(instance(seed, barrier=True))
 
@@ -212,11 +213,7 @@ LONG = (70, 108, 230, 249)
 """Seeds whose brute force takes many seconds."""
 
 
-def long_ones_marked(seeds: list[int]) -> list[object]:
-    return [pytest.param(seed, marks=[pytest.mark.slow] * (seed in LONG)) for seed in seeds]
-
-
-@pytest.mark.parametrize("seed", long_ones_marked(seeds_with_a_shadow(range(300), barrier=True)))
+@pytest.mark.parametrize("seed", seeds(seeds_with_a_shadow(range(300), barrier=True), slow=LONG))
 def test_barrier_search_with_two_rollouts_equals_brute_force(seed: int) -> None:
     check_barrier(with_second_rollout(instance(seed, barrier=True), seed))
 
@@ -295,12 +292,12 @@ def check_cyclic(problem: Problem) -> None:
         assert_sound(problem, tied)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1100))
+@pytest.mark.parametrize("seed", seeds(range(1000, 1100)))
 def test_cyclic_search_is_not_beaten_by_brute_force(seed: int) -> None:
     check_cyclic(instance(seed, barrier=False))
 
 
-@pytest.mark.parametrize("seed", seeds_with_a_shadow(range(1000, 1150), barrier=False))
+@pytest.mark.parametrize("seed", seeds(seeds_with_a_shadow(range(1000, 1150), barrier=False)))
 def test_cyclic_search_with_two_rollouts_is_not_beaten_by_brute_force(seed: int) -> None:
     check_cyclic(with_second_rollout(instance(seed, barrier=False), seed))
 
@@ -336,7 +333,7 @@ def every_placement(problem: Problem):
                 yield period, touched(problem, assignment)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(range(60)))
 def test_price_and_gpus_equal_brute_force(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
     space = space_of(problem)

@@ -17,6 +17,7 @@ from automap.planner.search.strategies import (
     fixed,
 )
 from automap.planner.search.strategies.auto_mapping import _partitions
+from tests.helpers.seeds import seeds
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem
 from tests.planner.search.strategies.strategy_problems import (
@@ -33,7 +34,7 @@ LIMITS = Limits.within(0.02, seed=0)
 """200 steps of the Markov chain."""
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(range(120)))
 def test_random_problems_get_valid_placements_that_never_beat_the_optimum(seed: int) -> None:
     barrier = seed < 90
     problem = random_problem(seed, barrier=barrier)
@@ -145,7 +146,7 @@ def brute_together(problem: Problem, copies: list[int], pool: int, count: int):
 
 
 @pytest.mark.parametrize("mib", [400, 60, 45, 38])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(range(40)))
 def test_fastest_together_against_enumeration(seed: int, mib: int) -> None:
     problem = rich_problem(seed, mib=mib)
     for count in (1, 2, 4):
@@ -171,7 +172,7 @@ def test_limit_on_solved_sets_still_finds_what_fits(monkeypatch: pytest.MonkeyPa
         assert isinstance(result, Placed) == (expected is not None)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(range(40)))
 def test_ranges_that_a_fixed_strategy_skips_would_not_have_been_chosen(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
