@@ -9,8 +9,9 @@ whole batches one iteration ahead (`search.staleness: 1`) with either correction
 (`search.continuous_rollouts`) with decoupled PPO and a staleness of 1 or 4. Printed are medians of
 seconds per iteration beside the plan's, how many times faster each run was than the synchronous one
 of its seed, which ran just before it (least and most over the seeds; a machine that is not quiet
-shows there), and the mean reward of the last iterations: learning counts as unharmed where it is
-at most 10 % below the synchronous one.
+shows there), the share of the cores' time in which no call was under way on them beside the plan's,
+and the mean reward of the last iterations: learning counts as unharmed where it is at most 10 %
+below the synchronous one.
 
 With `--slow-reward` the reward of every run waits for 3 ms per response, as one does that runs what
 the model wrote (`benchmarks.slow_reward`), and the spec says so: cores that have nothing to do in a
@@ -29,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from automap.executor.settings import RunSettings
+from automap.executor.telemetry.call_records import CallRecord, read_records
 from automap.planner.plan.types import Plan
 from benchmarks import slow_reward as slow_reward_module
 from benchmarks.learning import LAST, metrics_of
@@ -90,6 +92,34 @@ def _overlap(document: dict[str, Any], *, search: dict[str, Any]) -> None:
     document["constraints"] |= {"parallelism": {"actor": actor}, "allow_shadow_copies": True}
 
 
+def planned_idle(plan: Plan) -> float:
+    """The share of the devices' seconds, over a period of the plan, that no call takes."""
+    devices = {copy.id: copy.num_gpus for copy in plan.copies}
+    taken = sum(
+        (call.end_seconds - call.start_seconds) * devices[call.copy_id]
+        for call in plan.calls
+        if call.copy_id is not None
+    )
+    for sync in plan.transitions:
+        both = devices[sync.source_copy] + devices[sync.target_copy]
+        taken += (sync.end_seconds - sync.start_seconds) * both
+    return 1.0 - taken / (plan.iteration_seconds * plan.gpus_used)
+
+
+def measured_idle(records: Sequence[CallRecord], *, num_devices: int) -> float:
+    """The same of a run, from the end of its warm-up to the end of its last iteration."""
+    ends = sorted(each.end_seconds for each in records if each.kind == "iteration")
+    begin, end = ends[WARM_UP - 1], ends[-1]
+    taken = 0.0
+    for device in range(num_devices):
+        until = begin
+        here = (each for each in records if device in each.ranks)
+        for call in sorted(here, key=lambda each: each.start_seconds):
+            taken += max(0.0, min(call.end_seconds, end) - max(call.start_seconds, until))
+            until = max(until, min(call.end_seconds, end))
+    return 1.0 - taken / (num_devices * (end - begin))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.asynchronous", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
@@ -101,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rewards: dict[str, list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
     """Of an iteration: the median of each seed."""
-    planned: dict[str, float] = {}
+    idle: dict[str, list[float]] = defaultdict(list)
+    plans: dict[str, Plan] = {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(given.seeds):
             for name in (SYNCHRONOUS, *given.runs):
@@ -112,16 +143,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     learning_rate=given.learning_rate,
                     slow_reward=given.slow_reward,
                 )
-                found = metrics_of(plan, settings, folder=Path(folder) / f"{name}-{seed}")
-                planned[name] = plan.iteration_seconds
+                output = Path(folder) / f"{name}-{seed}"
+                found = metrics_of(plan, settings, folder=output)
+                plans[name] = plan
+                records = read_records(output / "records.jsonl")
+                idle[name].append(measured_idle(records, num_devices=plan.gpus_used))
                 rewards[name].append(mean(each["critic/score/mean"] for each in found[-LAST:]))
                 seconds[name].append(median(each["perf/time_per_step"] for each in found[WARM_UP:]))
                 print(
                     f"seed {seed}, {name}: reward {rewards[name][-1]:.2f}, "
-                    f"{1e3 * seconds[name][-1]:.0f} ms",
+                    f"{1e3 * seconds[name][-1]:.0f} ms, idle {idle[name][-1]:.0%}",
                     flush=True,
                 )
-    table = Table("run", "iteration ms", "planned ms", "× faster", "last rewards", "of synchronous")
+    headers = ("× faster", "idle", "planned idle", "last rewards", "of synchronous")
+    table = Table("run", "iteration ms", "planned ms", *headers)
     for name, earned in rewards.items():
         share = mean(earned) / mean(rewards[SYNCHRONOUS])
         pairs = zip(seconds[SYNCHRONOUS], seconds[name], strict=True)
@@ -129,12 +164,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table.add_row(
             name,
             f"{1e3 * median(seconds[name]):.0f}",
-            f"{1e3 * planned[name]:.0f}",
+            f"{1e3 * plans[name].iteration_seconds:.0f}",
             f"{min(faster):.2f}–{max(faster):.2f}",
+            f"{median(idle[name]):.0%}",
+            f"{planned_idle(plans[name]):.0%}",
             " ".join(f"{each:.2f}" for each in earned),
             f"{share:.2f}" + ("" if share >= 1 - ALLOWED_LOSS else f" (< {1 - ALLOWED_LOSS:.2f})"),
         )
-    Console().print(table)
+    Console(width=120).print(table)  # none of its columns is cut
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ class Mounted:
             filler.unlink()
 
     def close(self) -> None:
-        subprocess.run(["umount", self._folder], check=True)
+        # Lazily: where the run is interrupted, processes that were ended may still hold files.
+        subprocess.run(["umount", "--lazy", self._folder], check=True)
 
 
 class Limited:
