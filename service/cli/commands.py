@@ -267,14 +267,14 @@ def budgets(given: runs.BudgetsArguments) -> None:
 
 
 def models(given: plans.ListingArguments) -> None:
-    """List the model architectures that a spec can name."""
+    """List the model architectures that a spec can name, or those with NAME in theirs."""
     from automap.service.cli.listings import list_models
 
     list_models(given)
 
 
 def gpus(given: plans.ListingArguments) -> None:
-    """List the GPU types that a pool can have."""
+    """List the GPU types that a pool can have, or those with NAME in theirs."""
     from automap.service.cli.listings import list_gpus
 
     list_gpus(given)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from automap.executor.settings import RunSettings
 from automap.planner import catalogue
-from automap.planner.catalogue import GpuType
+from automap.planner.catalogue import CatalogueModel, GpuType
 from automap.planner.frameworks import Framework, framework, framework_names
 from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
@@ -55,8 +55,16 @@ def print_schema(given: SchemaArguments) -> None:
 
 
 def list_models(given: ListingArguments) -> None:
-    """Every architecture with its size and shape."""
-    entries = list(catalogue.architectures().values())
+    """Architectures with their sizes and shapes.
+
+    Raises:
+        BadInputError: none has that name, or has it in its own.
+    """
+    entries = [each for each in catalogue.architectures().values() if _has(each, given.name)]
+    if given.name is not None and not entries:
+        if (found := catalogue.find_model(given.name)) is None:
+            raise BadInputError(f"no model {given.name[:100]!r} (automap models lists all)")
+        entries = [found]
     if given.json:
         _write_rows(
             entry.model_dump(mode="json") | {"num_parameters": entry.architecture.num_parameters()}
@@ -86,8 +94,14 @@ def list_models(given: ListingArguments) -> None:
 
 
 def list_gpus(given: ListingArguments) -> None:
-    """Every GPU type with its memory, speeds and what its node type costs."""
-    entries = list(catalogue.gpu_types().values())
+    """GPU types with their memory, speeds and what their node types cost.
+
+    Raises:
+        BadInputError: none has that name, or has it in its own.
+    """
+    entries = [each for each in catalogue.gpu_types().values() if _has(each, given.name)]
+    if given.name is not None and not entries:
+        raise BadInputError(f"no GPU type {given.name[:100]!r} (automap gpus lists all)")
     if given.json:
         _write_rows(
             entry.model_dump(mode="json")
@@ -137,6 +151,12 @@ def _target_row(name: str, summary: str, described: Framework | None) -> dict[st
         for limit in (described.limits if described else ())
     ]
     return {"name": name, "summary": summary, "limits": limits}
+
+
+def _has(entry: GpuType | CatalogueModel, wanted: str | None) -> bool:
+    """Whether the text is in its name or an alias; None is in all."""
+    names = (entry.name, *entry.aliases)
+    return wanted is None or any(wanted.lower() in name.lower() for name in names)
 
 
 def _write_rows(rows: Iterable[dict[str, Any]]) -> None:

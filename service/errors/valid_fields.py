@@ -1,7 +1,7 @@
 """Which fields a mapping may have, by its place in a document, and which was probably meant."""
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,10 +23,18 @@ _MEANT = {
     "num_generations": "responses_per_prompt",
     "batch_size": "prompts_per_iteration",
     "train_batch_size": "prompts_per_iteration",
+    "rollout_batch_size": "prompts_per_iteration",
+    "num_prompts": "prompts_per_iteration",
+    "prompt_tokens": "prompt_length",
+    "max_prompt_length": "prompt_length",
+    "response_tokens": "response_length",
+    "max_response_length": "response_length",
+    "max_new_tokens": "response_length",
     "model": "architecture",
     "model_path": "architecture",
     "name": "architecture",
     "gpu_type": "gpu",
+    "nodes": "num_nodes",
 }
 """What people call fields elsewhere, and their names here."""
 
@@ -54,7 +62,11 @@ def remedy_of_no_mapping(path: Path, data: object) -> str:
     """What to write in place of what is no mapping: its fields, where they are few."""
     root = _root(path, data)
     known = [] if root is None else _fields(_schemas()[root[0]], root[1])
-    return "give its fields by name" + (f": {', '.join(known)}" if _tells(known) else "")
+    remedy = "give its fields by name" + (f": {', '.join(known)}" if _tells(known) else "")
+    given = _at(path, data)
+    if {"mean", "max"} <= set(known) and isinstance(given, int) and not isinstance(given, bool):
+        remedy += f"; {{mean: {given}, max: {given}}} if all are that long"
+    return remedy
 
 
 def field_of_spec(name: str) -> str:
@@ -72,15 +84,17 @@ def _missing_beside(path: Path, data: object) -> list[str]:
     if root is None:
         return []
     document, inside = root
-    there = _there(path[:-1], data)
+    there = _at(path[:-1], data)
+    if not isinstance(there, dict):
+        there = ()
     return [name for name in _fields(_schemas()[document], inside[:-1]) if name not in there]
 
 
-def _there(path: Path, data: Any) -> Collection[object]:
-    """The fields that the mapping at a path has; a path of an error is always there."""
+def _at(path: Path, data: Any) -> object:
+    """What stands at a path; a path of an error is always there."""
     for part in path:
         data = data[part]
-    return data if isinstance(data, dict) else ()
+    return data
 
 
 def _tells(known: Sequence[str]) -> bool:

@@ -40,6 +40,9 @@ class ExamplesArguments:
 
 @dataclass(frozen=True)
 class ListingArguments:
+    name: str | None = argument(
+        "Only this one, or those with this in a name; default: all.", metavar="NAME"
+    )
     json: JsonOption = False
 
 

@@ -41,6 +41,7 @@ def told(data: Any, content: type[JobSpec | RunSettings] = JobSpec) -> list[Fiel
         ("models.actor", "gpt2", "models.actor", "by name: architecture, lora"),
         ("models.actor.lora", 16, "models.actor.lora", "by name: rank"),
         ("workload.prompt_length", 512, "workload.prompt_length", "by name: mean, "),
+        ("workload.prompt_length", 512, "workload.prompt_length", "{mean: 512, max: 512} if all"),
         ("cluster", [{"gpu": "h100"}], "cluster", "write {pools: "),
         ("cluster", {"gpu": "h100", "num_nodes": 1}, "cluster", "write {pools: "),
         ("cluster", "64xH100", "cluster", "write {pools: "),
@@ -65,6 +66,14 @@ def test_a_field_that_is_there_is_not_what_an_unknown_one_was_meant_to_be() -> N
     assert error.remedy.startswith("remove it; other fields here are ")
     assert " gpu," not in error.remedy
     assert "gpus_per_node" in error.remedy
+
+
+def test_a_name_of_another_framework_is_read_beside_what_is_missing() -> None:
+    workload = dict(SPEC["workload"])
+    workload["response_tokens"] = workload.pop("response_length")
+    (error,) = told({**SPEC, "workload": workload})
+    assert error.field == "workload.response_tokens"
+    assert "'response_length'" in error.remedy
 
 
 def test_run_settings_have_fields_of_their_own() -> None:
