@@ -29,7 +29,7 @@ def config_of(architecture: ModelArchitecture) -> PreTrainedConfig:
             f"{', '.join(found)}: a model of random weights is a dense decoder of the Llama, Qwen2 "
             "or Qwen3 family"
         )
-    kind: type[PreTrainedConfig] = LlamaConfig
+    kind: type[LlamaConfig | Qwen2Config | Qwen3Config] = LlamaConfig
     if architecture.attention_bias:
         kind = Qwen2Config
     elif architecture.query_key_norm:
