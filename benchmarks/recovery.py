@@ -44,6 +44,8 @@ JOBS = {
 CONTROLLER = "the controller"
 VICTIMS = {"the largest worker": 0, "the second": 1, "the smallest": -1, CONTROLLER: None}
 ITERATIONS, SAVED_EVERY, KILLED_IN = 8, 3, 6
+MOST_SECONDS = 900.0
+"""Of a run until the kill, and from there to its end."""
 
 
 def planned(name: str) -> tuple[Plan, RunSettings]:
@@ -57,12 +59,18 @@ def planned(name: str) -> tuple[Plan, RunSettings]:
 def disturbed(name: str, victim: str, folder: Path) -> dict[str, Any]:
     """A run of which one process is killed; what the columns say of it."""
     run = started(name, folder, by_command=victim == CONTROLLER)
-    run.wait_until(lambda: any(call["iteration"] >= KILLED_IN for call in run.events("call")))
     place = VICTIMS[victim]
-    pid = run.controllers()[0] if place is None else run.workers()[place]
-    os.kill(pid, signal.SIGKILL)
-    killed, done, on_disk = time.time(), len(run.events("iteration")), finished(folder)
-    ended(run)
+    try:
+        run.wait_until(
+            lambda: any(call["iteration"] >= KILLED_IN for call in run.events("call")),
+            seconds=MOST_SECONDS,
+        )
+        pid = run.controllers()[0] if place is None else run.workers()[place]
+        os.kill(pid, signal.SIGKILL)
+        killed, done, on_disk = time.time(), len(run.events("iteration")), finished(folder)
+        ended(run)
+    finally:
+        run.kill_all()
     again = [each for each in run.events("iteration") if unix_time(each) > killed]
     steps = [int(each["training/global_step"]) for each in run.metrics()]
     by_attempt = finished(folder)
@@ -85,7 +93,7 @@ def started(name: str, folder: Path, *, by_command: bool = False) -> RunProcess:
 
 def ended(run: RunProcess) -> None:
     """Wait for a run; RuntimeError with the end of its log if it fails."""
-    if run.end(seconds=900) != 0:
+    if run.end(seconds=MOST_SECONDS) != 0:
         raise RuntimeError(run.log())
 
 

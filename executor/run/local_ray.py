@@ -1,5 +1,7 @@
 """A Ray on this machine, also where others keep the machine busy."""
 
+from typing import Any
+
 import psutil
 import ray
 
@@ -9,7 +11,7 @@ their programs are in memory."""
 _OUT_OF_TIME = "timed out during startup"
 
 
-def start_ray(**options: object) -> None:
+def start_ray(**options: Any) -> None:
     """Start a local Ray, again if its processes were not up in Ray's own time; see `ray.init`.
 
     Raises:
