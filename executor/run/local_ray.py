@@ -1,46 +1,39 @@
 """A Ray on this machine, also where others keep the machine busy."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+import psutil
 import ray
-from ray._private import services
 
-START_SECONDS = 180.0
-"""Most that its node may take to be there. Ray by itself gives it 30, in which a machine that is
-busy with other work does not start its six processes."""
-_POLL_SECONDS = 0.1
+STARTS = 4
+"""Ray's node ends where its agents, three Python processes, are not there in 15 seconds. On a busy
+machine they may need longer; the next time what they import is in memory."""
+_OUT_OF_TIME = "timed out during startup"
 
 
 def start_ray(**options: Any) -> None:
-    """Start a local Ray; see `ray.init`.
+    """Start a local Ray, again if its processes were not up in Ray's own time; see `ray.init`.
 
     Raises:
-        Exception: as Ray said it; it has no common class.
+        Exception: as Ray said it; it has no common class. Nothing of it is left running.
     """
-    with _patience(START_SECONDS):
-        ray.init(address="local", include_dashboard=False, **options)
+    for left in reversed(range(STARTS)):
+        others = psutil.Process().children(recursive=True)
+        try:
+            ray.init(address="local", include_dashboard=False, **options)
+            return
+        except Exception as error:
+            ray.shutdown()
+            for process in psutil.Process().children(recursive=True):
+                if process not in others:  # Ray forgets those of a start that failed
+                    _end(process)
+            if not left or _OUT_OF_TIME not in str(error):
+                raise
 
 
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """Have Ray's question for its node answered late; the time it waits is no setting of Ray's."""
-    given = services.get_node
-
-    def get_node(*arguments: Any) -> Any:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                return given(*arguments)
-            except RuntimeError:  # there is none yet
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-
-    services.get_node = get_node
+def _end(process: psutil.Process) -> None:
     try:
-        yield
-    finally:
-        services.get_node = given
+        process.kill()
+        process.wait(10)
+    except psutil.Error:  # it has gone since
+        pass

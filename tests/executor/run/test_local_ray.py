@@ -1,53 +1,66 @@
-"""A Ray whose node is late, as on a busy machine, is waited for longer than Ray itself does."""
+"""A Ray that does not start in its own time, as happens on a busy machine, is started again."""
+
+import subprocess
+import sys
+from collections.abc import Callable
 
 import pytest
 import ray
-from ray._private import services
 
-from automap.executor.run import local_ray
-from automap.executor.run.local_ray import start_ray
+from automap.executor.run.local_ray import STARTS, start_ray
 
-
-class Node:
-    """In place of Ray's question for its node: there is none for a while."""
-
-    def __init__(self, late: int) -> None:
-        self.late, self.asked = late, 0
-
-    def __call__(self, address: str, node: str) -> dict[str, str]:
-        self.asked += 1
-        if self.asked <= self.late:
-            raise RuntimeError(f"no node {node} at {address}")
-        return {"node": node}
+LATE = "The current node timed out during startup."
 
 
-def found(monkeypatch: pytest.MonkeyPatch, node: Node, **seconds: float) -> object:
-    """What Ray, while it starts, is told of its node."""
-    told: list[object] = []
+class Starts:
+    """In place of Ray's: each leaves a process, and all but the last few fail."""
 
-    def init(**options: object) -> None:
-        assert options == {"address": "local", "include_dashboard": False, "num_cpus": 3}
-        told.append(services.get_node("here", "mine"))
+    def __init__(self, fails: int, message: str) -> None:
+        self.fails, self.message = fails, message
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.options: list[dict[str, object]] = []
 
-    monkeypatch.setattr(services, "get_node", node)
-    monkeypatch.setattr(ray, "init", init)
-    for name, value in seconds.items():
-        monkeypatch.setattr(local_ray, name, value)
+    def __call__(self, **options: object) -> None:
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        self.processes.append(subprocess.Popen(sleep))
+        self.options.append(options)
+        if len(self.processes) <= self.fails:
+            raise Exception(self.message)  # as Ray does
+
+    def ended(self) -> list[bool]:
+        return [each.poll() is not None for each in self.processes]
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], Starts]:
+    def make(fails: int, message: str = LATE) -> Starts:
+        made = Starts(fails, message)
+        monkeypatch.setattr(ray, "init", made)
+        return made
+
+    return make
+
+
+def test_one_that_is_late_is_ended_and_started_again(
+    starts: Callable[[int, str], Starts],
+) -> None:
+    own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
+        made = starts(STARTS - 1, LATE)
         start_ray(num_cpus=3)
+        assert made.ended() == [True] * (STARTS - 1) + [False]
+        assert {each["num_cpus"] for each in made.options} == {3}
+        assert own.poll() is None, "it was there before"
     finally:
-        assert services.get_node is node, "Ray's own is put back"
-    return told[0]
+        own.kill()
+        made.processes[-1].kill()
 
 
-def test_a_node_that_is_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(late=3)
-    assert found(monkeypatch, node) == {"node": "mine"}
-    assert node.asked == 4
-
-
-def test_a_node_that_never_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(late=10_000)
-    with pytest.raises(RuntimeError, match="no node mine at here"):
-        found(monkeypatch, node, START_SECONDS=0.3)
-    assert 1 < node.asked < 10
+@pytest.mark.parametrize(("message", "tried"), [(LATE, STARTS), ("no such option", 1)])
+def test_one_that_cannot_start_says_why_and_leaves_nothing(
+    starts: Callable[[int, str], Starts], message: str, tried: int
+) -> None:
+    made = starts(STARTS, message)
+    with pytest.raises(Exception, match=message):
+        start_ray()
+    assert made.ended() == [True] * tried
