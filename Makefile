@@ -63,7 +63,7 @@ ADVISORY := https://api.osv.dev/v1/vulns/PYSEC-2018-28
 ADVISORIES := import urllib.request as request; request.urlopen("$(ADVISORY)", timeout=10)
 
 .PHONY: chaos help demo executor without-executor page page-if-possible without-page screenshots serve test test-fast test-exports test-all fuzz format lint audit docs bench \
-	bench-executor loop gpu-check reproduce lock schema clean
+	bench-executor loop gpu-check gpu-types reproduce lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,6 +134,9 @@ chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random fault
 
 gpu-check: $(EXECUTOR_STAMP)  ## show what only a GPU can, in ten minutes; writes docs/internals/gpu_check.md (GPU_CHECK=--on cpu)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.gpu_check $(GPU_CHECK)
+
+gpu-types: $(TEST_STAMP) $(EXECUTOR_STAMP)  ## check the executor against the types of torch, vLLM and Megatron-core themselves (minutes)
+	$(BIN)/mypy --config-file benchmarks/gpu_check/mypy.ini
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction

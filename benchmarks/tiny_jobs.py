@@ -12,6 +12,7 @@ from automap.executor.data import PromptData
 from automap.executor.rollout.environment import CPU_SETTINGS, SETTINGS
 from automap.executor.run.__main__ import OBJECT_STORE_BYTES
 from automap.executor.run.factories import FACTORIES
+from automap.executor.run.local_ray import start_ray
 from automap.executor.runtime.controller import Controller, device_numbers
 from automap.executor.settings import RunSettings
 from automap.planner.plan.types import Plan
@@ -41,10 +42,8 @@ def tiny_job(
 @contextmanager
 def local_ray(plan: Plan) -> Iterator[None]:
     """A Ray with a core for each of the plan's devices, whether the machine has so many or not."""
-    ray.init(
-        address="local",
+    start_ray(
         num_cpus=len(device_numbers(plan)),
-        include_dashboard=False,
         object_store_memory=OBJECT_STORE_BYTES,
         log_to_driver=False,
         logging_level="error",

@@ -1,5 +1,7 @@
 """A Hugging Face configuration from sizes alone, for models that start from random weights."""
 
+from typing import Any
+
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from automap.planner.catalogue import RARE_FIELDS, ModelArchitecture
@@ -29,7 +31,7 @@ def config_of(architecture: ModelArchitecture) -> PreTrainedConfig:
             f"{', '.join(found)}: a model of random weights is a dense decoder of the Llama, Qwen2 "
             "or Qwen3 family"
         )
-    kind: type[PreTrainedConfig] = LlamaConfig
+    kind: type[Any] = LlamaConfig  # their own signatures differ: all take what any of them takes
     if architecture.attention_bias:
         kind = Qwen2Config
     elif architecture.query_key_norm:

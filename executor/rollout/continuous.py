@@ -1,7 +1,6 @@
 """Responses that stay in a vLLM engine from one turn to the next, while weights come in between."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 import torch
 from vllm.outputs import CompletionOutput
@@ -46,11 +45,9 @@ class InFlight:
         rows = concatenate([self._rows.pop(name) for name in done])
         outputs = list(done.values())
         versions = [_versions(output) for output in outputs]
-        columns = response_columns(outputs)
-        lengths = columns["response_tokens"].lengths
         return rows.with_columns(
-            **columns,
-            token_versions=Ragged(torch.tensor(list(chain(*versions))), lengths),
+            **response_columns(outputs),
+            token_versions=Ragged.of([torch.tensor(each) for each in versions]),
             weights_version=torch.tensor([each[0] for each in versions]),
         )
 

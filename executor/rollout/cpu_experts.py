@@ -42,7 +42,7 @@ def map_experts() -> None:
             **arguments,
         )
 
-    CPUUnquantizedExperts.apply = apply  # type: ignore[method-assign]
+    CPUUnquantizedExperts.apply = apply  # type: ignore[method-assign, assignment]
 
 
 def own_experts(weights: Tensor, ids: Tensor, expert_map: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ prepare_environment()
 
 from vllm import EngineArgs  # noqa: E402
 from vllm.config.model import ModelDType  # noqa: E402
+from vllm.utils.gc_utils import freeze_gc_heap  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
 from automap.executor.rollout.cpu_experts import map_experts  # noqa: E402
@@ -58,6 +59,8 @@ def start_engine(
     Arguments and errors are those of `VllmEngine`.
     """
     _check_sizes(ranks, tensor_parallel_size, expert_parallel_size)
+    # It collects garbage five times while it starts: not among all that was imported, a second.
+    freeze_gc_heap()
     if not torch.cuda.is_available():
         map_experts()
     num_stages = len(ranks) // tensor_parallel_size

@@ -193,7 +193,7 @@ def without_packing() -> Iterator[None]:
         if weight.is_meta or weight.ndim != 2:
             given(layer, remove_weight)
         else:
-            layer.cpu_linear = torch.nn.functional.linear
+            layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]
 
     utils.dispatch_cpu_unquantized_gemm = dispatch
     try:

@@ -99,7 +99,7 @@ class WeightTurns:
         for each in lent:
             each.storage.resize_(each.nbytes)
             if each.has_gaps:
-                each.storage.fill_(0)
+                each.storage.fill_(0)  # type: ignore[attr-defined]  # torch has it, its types not
             self._ledger.sample()
             for view, source in each.sources:
                 view.copy_(source.reshape(view.shape))

@@ -230,15 +230,15 @@ def ray_for(address: str | None, plan: Plan) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
+    from automap.executor.run.local_ray import start_ray
+
     try:
         if address is not None:
             knock(address)
             ray.init(address=address, namespace="automap", configure_logging=False)
         else:
-            ray.init(
-                address="local",
+            start_ray(
                 num_cpus=_num_cores(plan) or None,
-                include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 configure_logging=False,
             )

@@ -28,6 +28,7 @@ def assumptions(job: Job) -> list[str]:
         *_unstated_concurrency(job),
         *_derived_tables(job),
         *_corrected_prices(job),
+        *_nothing_between_calls(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
             for role, model in job.models.items()
@@ -100,6 +101,17 @@ def _corrected_prices(job: Job) -> Iterator[str]:
             yield (
                 f"pools.{pool.name}: its calls take what the profile says times factors{added} "
                 f"that {runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
+            )
+
+
+def _nothing_between_calls(job: Job) -> Iterator[str]:
+    """Name the pools of cores, where calls take milliseconds, that no run has taught this."""
+    pricing = Pricing(job)
+    for pool in job.pools:
+        if pool.gpu.is_core and not pricing.profile(pool).corrections.between_calls_seconds:
+            yield (
+                f"pools.{pool.name}: what a run does between its calls (numeric steps, the "
+                "controller) counts for nothing; automap calibrate learns it from a run"
             )
 
 

@@ -47,6 +47,11 @@ class GpuType(BaseModel):
     source: str
 
     @property
+    def is_core(self) -> bool:
+        """Whether it is a core of a processor, to run tiny models on where there is no GPU."""
+        return self.generation == "none"
+
+    @property
     def has_bf16(self) -> bool:
         """Whether tensor cores compute in bf16; before Ampere they know fp16 alone."""
         return self.generation != "volta"

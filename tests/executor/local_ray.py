@@ -5,16 +5,12 @@ from contextlib import contextmanager
 
 import ray
 
+from automap.executor.run.local_ray import start_ray
+
 
 @contextmanager
 def local_ray(num_cpus: int = 8) -> Iterator[None]:
-    ray.init(
-        address="local",  # never a Ray that somebody else runs on this machine
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        object_store_memory=128 * 2**20,
-        log_to_driver=False,
-    )
+    start_ray(num_cpus=num_cpus, object_store_memory=128 * 2**20, log_to_driver=False)
     try:
         yield
     finally:

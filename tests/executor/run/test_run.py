@@ -331,7 +331,7 @@ def test_a_reward_that_raises_ends_the_run_by_name(
     assert (outcome["state"], outcome["cause"]) == ("failed", failed["cause"])
 
 
-def test_a_folder_in_use_is_waited_for_and_then_refused(
+def test_a_folder_in_use_is_waited_for_and_bad_input_refused_before_anything_starts(
     start: Start, prompts: Path, tmp_path: Path
 ) -> None:
     bad = settings(prompts) | {"data": {"path": "/nowhere/prompts.jsonl"}}
@@ -343,8 +343,10 @@ def test_a_folder_in_use_is_waited_for_and_then_refused(
         run.wait_until(lambda: "waiting up to 60 s" in run.log())
         assert "process 7 on there" in run.log()
     # Once it is free the run begins: it gets to what is wrong with it.
-    assert run.end() == 2
-    assert "data.path" in run.events("failed")[0]["cause"]
+    assert run.end() == 2, run.log()
+    (failed,) = run.events("failed")
+    assert failed["kind"] == "bad_input"
+    assert "data.path" in failed["cause"]
     with (tmp_path / "run.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         arguments = ["--plan", "no", "--settings", "no", "--output", str(tmp_path)]
@@ -357,13 +359,3 @@ def test_a_folder_in_use_is_waited_for_and_then_refused(
         )
     assert done.returncode == 2, done.stderr
     assert "has not ended within 1.5 s (process" in done.stdout
-
-
-def test_a_run_that_cannot_be_is_refused_before_anything_starts(
-    start: Start, prompts: Path, tmp_path: Path
-) -> None:
-    run = start(settings(prompts) | {"data": {"path": "/nowhere/prompts.jsonl"}}, tmp_path)
-    assert run.end() == 2, run.log()
-    (failed,) = run.events("failed")
-    assert failed["kind"] == "bad_input"
-    assert "data.path" in failed["cause"]

@@ -74,6 +74,13 @@ def test_a_link_in_gigabytes_is_refused_with_the_value_in_bytes(name: str, value
     assert resolve(small_job(cluster__pools=[pool(2, **{name: value * 1e9})]))
 
 
+def test_what_lies_between_calls_is_told_where_calls_take_milliseconds() -> None:
+    (line,) = lines("between its calls", gpu="cpu")
+    assert line.startswith("pools.a100: ")
+    assert "automap calibrate learns it" in line
+    assert lines("between its calls", gpu="h100") == []
+
+
 def test_a_network_slower_than_gigabit_ethernet_is_told() -> None:
     (line,) = lines("inter_node_bytes_per_second", inter_node_bytes_per_second=2.5e7)
     assert "2.5e+07" in line

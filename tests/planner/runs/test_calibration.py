@@ -114,6 +114,9 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     ]
     assert all(more == pytest.approx(each * count, rel=0.2) for more, count in overheads)
     assert any(" ms between calls that 1 run taught" in line for line in after.assumptions)
+    counts_for_nothing = "between its calls (numeric steps, the controller) counts for nothing"
+    assert any(counts_for_nothing in line for line in plan.assumptions)
+    assert not any(counts_for_nothing in line for line in after.assumptions)
     # Evidence of calls is of the tables alone, and a run that is given again counts once.
     assert evidence_of(plan, calls, version, run="run") == evidence
     again = calibrate(version, tmp_path / "again", evidence, [between])

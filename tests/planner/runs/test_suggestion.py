@@ -171,9 +171,15 @@ def test_observed_lengths_become_a_spec_below_its_maximum() -> None:
     assert ObservedLengths.over([ObservedLengths()]) is None
 
 
-def test_a_rollout_pool_at_half_its_speed_is_told_and_gets_gpus_of_the_trainer() -> None:
+@pytest.mark.parametrize(
+    "search", [{}, {"continuous_rollouts": True, "staleness": 4}], ids=["by batches", "continuous"]
+)
+def test_a_rollout_pool_at_half_its_speed_is_told_and_gets_gpus_of_the_trainer(
+    search: dict[str, Any],
+) -> None:
     document = yaml.safe_load(ASYNCHRONOUS.read_text())
     document["cluster"]["pools"][0]["num_nodes"] = 8
+    document["search"] |= search
     planned = make_plan(JobSpec.model_validate(document))
     calls = planned_seconds(planned)
     calls["actor.generate"] *= 2
