@@ -21,7 +21,7 @@ from automap.service.cli.inputs.files import (
 from automap.service.cli.options.runs import JobsArguments, SubmitArguments
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
-from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, say_if_more
+from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, show_list
 from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError
@@ -84,8 +84,7 @@ def _list_jobs(service: Service, given: JobsArguments) -> None:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service)
-    out = console.stdout_console()
-    wide = out.width >= WIDE_COLUMNS
+    wide = console.stdout_console().width >= WIDE_COLUMNS
     table = plain_table()
     for header in ("job", "status"):
         table.add_column(header, no_wrap=True)
@@ -97,8 +96,7 @@ def _list_jobs(service: Service, given: JobsArguments) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     for job in page.items:
         table.add_row(*_cells(job, wide=wide))
-    out.print(table)
-    say_if_more(page.next_cursor)
+    show_list(table, page, "job")
 
 
 def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[RenderableType]:

@@ -1,12 +1,16 @@
-"""What the lists of plans and of jobs have in common: which ones, and whether there are others."""
+"""What the lists of plans and of jobs have in common: which ones, and how they are shown."""
+
+from typing import Any
 
 import httpx
+from rich.table import Table
 from rich.text import Text
 
 from automap.service.cli.backends.client import Service
 from automap.service.cli.options.runs import Chosen
 from automap.service.cli.terminal import console
 from automap.service.client.records import with_query
+from automap.service.schemas.base import Page
 
 WIDE_COLUMNS = 120
 """From this width on a list has more columns."""
@@ -25,8 +29,12 @@ def ask_for_list(
     return service.ask("GET", with_query(path, asked))
 
 
-def say_if_more(next_cursor: str | None) -> None:
-    """Tell those who look at a list that it goes on."""
-    if next_cursor is not None:
+def show_list(table: Table, page: Page[Any], noun: str) -> None:
+    """The table of a page; that there is nothing, or more, is told on standard error."""
+    if page.items:
+        console.stdout_console().print(table)
+    text = "" if page.items else f"no {noun} was found"
+    if page.next_cursor is not None:
         text = "there are more: --limit N (at most 200), or --find, --label, --owner, --status"
+    if text:
         console.stderr_console().print(Text(text), soft_wrap=True)

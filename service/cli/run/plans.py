@@ -11,7 +11,7 @@ from automap.service.cli.backends.client import Service, parsed, uuid_of
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.options.runs import PlansArguments
 from automap.service.cli.plan.view import print_plan
-from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, say_if_more
+from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, show_list
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.base import Page
@@ -34,8 +34,7 @@ def _list_plans(service: Service, given: PlansArguments) -> None:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     page = parsed(Page[PlanSummary], response.content, service)
-    out = console.stdout_console()
-    wide = out.width >= WIDE_COLUMNS
+    wide = console.stdout_console().width >= WIDE_COLUMNS
     table = plain_table()
     for header in ("plan", "status"):
         table.add_column(header, no_wrap=True)
@@ -46,8 +45,7 @@ def _list_plans(service: Service, given: PlansArguments) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     for plan in page.items:
         table.add_row(*_cells(plan, wide=wide))
-    out.print(table)
-    say_if_more(page.next_cursor)
+    show_list(table, page, "plan")
 
 
 def _cells(plan: PlanSummary, *, wide: bool) -> Iterator[RenderableType]:

@@ -47,6 +47,8 @@ def test_plans_are_found_sorted_and_cut(
         assert found == ([older, newer] if chosen[0] == "--sort" else [newer]), chosen
     _, out, _ = call(capsys, "plans", "--server", server, "--status", "failed", "--json")
     assert json.loads(out)["items"] == []
+    nothing = call(capsys, "plans", "--server", server, "--owner", "nobody")
+    assert nothing == (0, "", "no plan was found\n")
     _, out, err = call(capsys, "plans", "--server", server, "--limit", "1")
     assert older not in out
     assert "there are more: --limit N" in err
