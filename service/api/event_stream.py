@@ -18,17 +18,9 @@ from automap.service.storage.database import Database
 from automap.service.storage.tables import JobEventRow
 
 EVENT_SCHEMA = {
-    "type": "object",
-    "description": "One event; `data` is a JSON object with `time` and `type`",
-    "properties": {
-        "id": {"type": "string"},
-        "event": {"type": "string"},
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "contentSchema": {"type": "object"},
-        },
-    },
+    "type": "string",
+    "description": "Events of the lines `id`, `event` and `data`, which is a JSON object with "
+    "`time` and `type`",
 }
 _Look = tuple[Sequence[JobEventRow], bool]
 """The next events, and whether there will be no others."""

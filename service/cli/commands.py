@@ -184,6 +184,13 @@ def submit(given: runs.SubmitArguments) -> None:
     run_submit(given)
 
 
+def plans_(given: runs.PlansArguments) -> None:
+    """List the plans of a running service, or show or delete one."""
+    from automap.service.cli.run.plans import run_plans
+
+    run_plans(given)
+
+
 def jobs(given: runs.JobsArguments) -> None:
     """List the jobs of a running service, or show, follow or cancel one."""
     from automap.service.cli.run.jobs import run_jobs
@@ -379,6 +386,7 @@ COMMANDS = (
     advise,
     run,
     submit,
+    plans_,
     jobs,
     history,
     diff,

@@ -1,11 +1,16 @@
 """`automap serve` and `automap worker`: settings from environment and options, then the process."""
 
+from collections.abc import Collection
+
 from pydantic import ValidationError
 
 from automap.service.cli.options.runs import ServeArguments, WorkerArguments
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.environment import hide_environment
 from automap.service.settings import Settings
+
+_SECRET = ("database_url", "api_keys")
+"""Settings that are not repeated, as they may hold a password or a key."""
 
 
 def run_server(given: ServeArguments) -> None:
@@ -61,7 +66,7 @@ def settings_from(**options: object) -> Settings:
     try:
         return Settings(**given)
     except ValidationError as error:
-        raise BadInputError("the settings are wrong", _setting_lines(error)) from None
+        raise BadInputError("the settings are wrong", _setting_lines(error, options)) from None
 
 
 def unusable_database(error: Exception) -> ServerError:
@@ -69,11 +74,14 @@ def unusable_database(error: Exception) -> ServerError:
     return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")
 
 
-def _setting_lines(error: ValidationError) -> list[str]:
-    """One line per setting, named as option and as variable; a URL may hold a password."""
+def _setting_lines(error: ValidationError, options: Collection[str]) -> list[str]:
+    """One line per setting, named by its variable and its option, where the command has one."""
     lines = []
-    for detail in error.errors(include_url=False, include_input=False):
+    for detail in error.errors(include_url=False):
         name = str(detail["loc"][0])
+        variable = f"AUTOMAP_{name.upper()}"
+        named = f"--{name.replace('_', '-')} ({variable})" if name in options else variable
         message = detail["msg"].removeprefix("Value error, ")
-        lines.append(f"--{name.replace('_', '-')} (AUTOMAP_{name.upper()}): {message}")
+        given = "" if name in _SECRET else f" (given: {detail['input']})"
+        lines.append(f"{named}: {message}{given}")
     return lines

@@ -82,7 +82,7 @@ def field_errors(error: ValidationError, data: object) -> list[FieldError]:
     meant = [
         details
         for details in found
-        if not _is_other_reading(details, found)
+        if not _is_other_reading(details, found, data)
         and not (details["type"] == "missing" and details["loc"] in misspelt)
     ]
     return [field_error(details, data) for details in meant[:MAX_ERRORS]]
@@ -98,19 +98,27 @@ def _misspelt(found: Sequence[ErrorDetails], data: object) -> set[tuple[int | st
     return fields
 
 
-def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails], data: object) -> bool:
     """True for "should be a string" where a mapping stands, and the other way round.
 
     A field such as `cluster: ClusterSpec | Name` fails once per reading; the one that was not meant
     only confuses. It goes when another error about the same field remains.
     """
-    kind, given, field = details["type"], details["input"], details["loc"][:-1]
-    not_meant = (kind == "string_type" and isinstance(given, (dict, list))) or (
-        kind in ("model_type", "model_attributes_type", "dict_type") and isinstance(given, str)
-    )
-    return not_meant and any(
-        other is not details and other["loc"][: len(field)] == field for other in found
-    )
+    location = details["loc"]
+    # A reading has a name behind the field's own, which the document has not.
+    if not _not_meant(details) or len(_document_path(location, data, missing=False)) == len(
+        location
+    ):
+        return False
+    field = location[:-1]
+    return any(other["loc"][: len(field)] == field and not _not_meant(other) for other in found)
+
+
+def _not_meant(details: ErrorDetails) -> bool:
+    kind, given = details["type"], details["input"]
+    if kind == "string_type":
+        return isinstance(given, (dict, list))
+    return kind in _NOT_A_MAPPING and isinstance(given, str)
 
 
 def field_error(details: ErrorDetails, data: object) -> FieldError:

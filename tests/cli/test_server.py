@@ -194,6 +194,21 @@ def test_a_host_that_is_not_ours_ends_with_2(capsys, tmp_path, host):
     assert f"cannot listen on {host}:0: " in err
 
 
+def test_wrong_settings_are_named_as_they_can_be_given(capsys, monkeypatch):
+    """A setting that has no option goes by its variable alone; what may be secret is not shown."""
+    monkeypatch.setenv("AUTOMAP_RETENTION_DAYS", "soon")
+    monkeypatch.setenv("AUTOMAP_DATABASE_URL", "mysql://ada:password@db/automap")
+    code, _, err = call(capsys, "serve", "--port", "99999")
+    assert code == 2
+    said = " ".join(err.split())
+    assert "AUTOMAP_RETENTION_DAYS: Input should be a valid number" in said
+    assert "(given: soon)" in said
+    assert "--retention-days" not in said
+    assert "--port (AUTOMAP_PORT): Input should be less than or equal to 65535" in said
+    assert "--database-url (AUTOMAP_DATABASE_URL): use sqlite:///PATH" in said
+    assert "ada:" not in said
+
+
 def demo(tmp_path, **environment):
     done = subprocess.run(
         [ROOT / "examples" / "demo.sh", Path(sys.executable).parent],

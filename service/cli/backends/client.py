@@ -93,6 +93,22 @@ def plan_id_of(source: str) -> str | None:
         return None
 
 
+def uuid_of(text: str, *, listed_by: str) -> UUID:
+    """The id that somebody typed.
+
+    Args:
+        text: what was typed.
+        listed_by: the command that shows which ids there are.
+
+    Raises:
+        BadInputError: it is none.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadInputError(f"{text!r} is no id; `{listed_by}` lists those there are") from None
+
+
 def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, service: Service) -> Answer:
     """What a service answered.
 

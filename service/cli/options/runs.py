@@ -7,6 +7,7 @@ import typer
 
 from automap.service.cli.options.shared import (
     Account,
+    DetailsOption,
     FollowOption,
     JsonOption,
     KeyOption,
@@ -50,19 +51,45 @@ class SubmitArguments:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """Which plans or jobs a list shows; all that is given holds together."""
+
+    find: str | None = option(
+        "List those with these words in name, labels, notes, owner, algorithm or models.",
+        metavar="TEXT",
+    )
+    label: list[str] | None = option("List those with this label.", metavar="KEY[:VALUE]")
+    owner: str | None = option("List those of this owner.", metavar="NAME")
+    status: str | None = option(
+        "List those that are queued, running, succeeded, failed or cancelled.", metavar="STATUS"
+    )
+    limit: int | None = option("List so many; default: 50, at most 200.", metavar="N")
+
+
+@dataclass(frozen=True)
+class PlansArguments:
+    account: Account
+    chosen: Chosen
+    plan_id: str | None = argument("Show this plan; default: list the latest.", metavar="ID")
+    sort: str | None = option(
+        "By created_at, name, iteration_seconds, price_per_iteration or gpus_used; from the "
+        "largest after a -. Default: -created_at.",
+        metavar="COLUMN",
+    )
+    details: DetailsOption = False
+    delete: bool = flag("Delete it with the records of its jobs; cancel it if it is not over.")
+    json: JsonOption = False
+
+
+@dataclass(frozen=True)
 class JobsArguments:
     account: Account
+    chosen: Chosen
     job_id: str | None = argument("Show this job; default: list the latest.", metavar="ID")
     follow: FollowOption = False
     logs: bool = flag("Show the end of its output.")
     cancel: bool = flag("Cancel it.")
     retry: bool = flag("Queue it again, as it was, now that it is over.")
-    find: str | None = option(
-        "List those with this text in name, labels, notes, owner, algorithm or models.",
-        metavar="TEXT",
-    )
-    label: list[str] | None = option("List those with this label.", metavar="KEY[:VALUE]")
-    owner: str | None = option("List those of this owner.", metavar="NAME")
     json: JsonOption = False
 
 

@@ -116,7 +116,7 @@ def command(work: Callable[[Any], None]) -> Callable[..., None]:
         work(_built(taken.annotation, typed))
 
     parameters = [_parameter(each) for each in _leaves(taken.annotation)]
-    # A command that is called as a word of Python is has an underscore behind its name.
+    # A command named as a word of Python, or a module, is has an underscore behind its name.
     run.__name__, run.__doc__ = work.__name__.rstrip("_"), work.__doc__
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

@@ -70,7 +70,7 @@ def _show(budgets: list[BudgetRecord], *, as_json: bool) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for each in budgets:
-        amounts = (f"{value:,.2f}" for value in (each.amount, each.spent, each.forecast))
+        amounts = map(formats.price, (each.amount, each.spent, each.forecast))
         state = "over" if each.spent > each.amount else "will be over" if each.warning else ""
         table.add_row(formats.printable(each.of), each.unit, *amounts, state)
     out.print(table)

@@ -46,7 +46,7 @@ def run_costs(given: CostsArguments) -> None:
 def _cells(cost: Cost) -> tuple[str, str, str, str]:
     return (
         str(cost.jobs),
-        f"{cost.gpu_hours:,.2f}",
-        f"{cost.price:,.2f}",
-        f"{cost.unpriced_gpu_hours:,.2f}",
+        formats.price(cost.gpu_hours),
+        formats.price(cost.price),
+        formats.price(cost.unpriced_gpu_hours),
     )

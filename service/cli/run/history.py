@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from uuid import UUID
 
 from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.service.cli.backends.client import Service, parsed
+from automap.service.cli.backends.client import Service, parsed, uuid_of
 from automap.service.cli.options.runs import HistoryArguments
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.history import CallAccuracy, HistoryPage, JobHistory, PlanHistory
 
@@ -24,7 +22,9 @@ def run_history(given: HistoryArguments) -> None:
     """Show one plan run by run and over time, or the latest runs of all plans."""
     plan_id = given.plan_id
     service = Service(given.account.server, given.account.api_key)
-    path = "plans/history" if plan_id is None else f"plans/{_uuid(plan_id)}/history"
+    path = "plans/history"
+    if plan_id is not None:
+        path = f"plans/{uuid_of(plan_id, listed_by='automap history')}/history"
     response = service.ask("GET", path)
     if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
@@ -39,15 +39,6 @@ def run_history(given: HistoryArguments) -> None:
         parts = _one_plan(found)
     for part in parts:
         out.print(part, soft_wrap=isinstance(part, Text))
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise BadInputError(
-            f"{text!r} is no id of a plan; without one, `automap history` lists all runs"
-        ) from None
 
 
 def _all_plans(found: HistoryPage) -> Iterator[RenderableType]:

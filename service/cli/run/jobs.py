@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from urllib.parse import urlencode
-from uuid import UUID
 
 import httpx
 from pydantic import TypeAdapter
@@ -13,7 +11,7 @@ from rich.text import Text
 from automap.executor.telemetry.run_report_view import times
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
-from automap.service.cli.backends.client import Service, parsed, plan_id_of
+from automap.service.cli.backends.client import Service, parsed, plan_id_of, uuid_of
 from automap.service.cli.inputs.files import (
     error_lines,
     read_document,
@@ -23,6 +21,7 @@ from automap.service.cli.inputs.files import (
 from automap.service.cli.options.runs import JobsArguments, SubmitArguments
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
+from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, show_list
 from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError
@@ -39,8 +38,6 @@ from automap.service.schemas.measurements import (
 from automap.service.schemas.plans import PlanRecord
 
 EXIT_CANCELLED = 130
-WIDE_COLUMNS = 120
-"""From this width on a list shows when and how long, too."""
 
 
 def run_submit(given: SubmitArguments) -> None:
@@ -82,16 +79,12 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
 
 def _list_jobs(service: Service, given: JobsArguments) -> None:
     """The latest jobs, a row each."""
-    asked = [("q", given.find), ("owner", given.owner)]
-    asked += [("label", label) for label in given.label or ()]
-    query = urlencode([(name, value) for name, value in asked if value is not None])
-    response = service.ask("GET", f"jobs?{query}" if query else "jobs")
+    response = ask_for_list(service, "jobs", given.chosen)
     if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service)
-    out = console.stdout_console()
-    wide = out.width >= WIDE_COLUMNS
+    wide = console.stdout_console().width >= WIDE_COLUMNS
     table = plain_table()
     for header in ("job", "status"):
         table.add_column(header, no_wrap=True)
@@ -103,7 +96,7 @@ def _list_jobs(service: Service, given: JobsArguments) -> None:
         table.add_column(header, justify="right", no_wrap=True)
     for job in page.items:
         table.add_row(*_cells(job, wide=wide))
-    out.print(table)
+    show_list(table, page, "job")
 
 
 def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[RenderableType]:
@@ -128,7 +121,7 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
 
 def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:
     """Cancel a job, print its output, follow it or show it: the first that was asked for."""
-    path = f"jobs/{_uuid(job_id)}"
+    path = f"jobs/{uuid_of(job_id, listed_by='automap jobs')}"
     if given.logs and not given.cancel:
         console.write_json(formats.printable(service.ask("GET", f"{path}/logs").text))
         return
@@ -162,18 +155,11 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
                     "`automap plan SPEC --server URL --json --output RECORD.json` and submit that"
                 ],
             )
-    response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
+    response = service.ask("GET", f"plans/{uuid_of(str(plan_id), listed_by='automap plans')}")
     record = parsed(PlanRecord, response.content, service)
     if not isinstance(record.spec, JobSpec):
         raise BadInputError(f"plan {plan_id} is another version's; plan its job again")
     return {"plan_id": str(record.id)}, record.spec
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise BadInputError(f"{text!r} is no id; `automap jobs` lists those there are") from None
 
 
 def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: bool) -> None:

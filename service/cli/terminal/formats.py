@@ -64,7 +64,7 @@ def number_of(value: int, noun: str) -> str:
 
 
 def price(value: float) -> str:
-    """Price units: two decimals, none above ten thousand, more digits below one hundredth."""
+    """Price units or GPU hours: two decimals, none above ten thousand, more below 0.01."""
     if value >= 10_000:
         return f"{value:,.0f}"
     return f"{value:,.2f}" if value >= 0.01 or value == 0 else f"{value:.3g}"

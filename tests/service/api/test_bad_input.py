@@ -234,6 +234,22 @@ def test_what_is_of_another_kind_is_not_taken_for_it(
     assert error["field"] == field
 
 
+@pytest.mark.parametrize(
+    ("patch", "fields"),
+    [
+        ({"name": [[]], "notes": [[]]}, ["name", "notes"]),
+        ({"name": {}, "labels": {"team": 5}}, ["labels.team", "name"]),
+        ({"name": ["x"], "labels": "team"}, ["labels", "name"]),
+        ({"name": ["x"], "colour": "red"}, ["colour", "name"]),
+    ],
+)
+def test_each_wrong_field_is_named_whatever_else_is_wrong(
+    client: TestClient, patch: Json, fields: list[str]
+) -> None:
+    body = problem(client.patch(f"/v1/plans/{UUID(int=0)}", json=patch), 422, "invalid-spec")
+    assert sorted(each["field"] for each in body["errors"]) == fields
+
+
 def test_unknown_names_come_with_known_ones(client: TestClient) -> None:
     body = problem(
         client.post("/v1/plans", json=changed(SPEC, "models.actor.architecture", "llama-2-71b")),

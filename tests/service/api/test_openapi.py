@@ -192,6 +192,19 @@ def test_schemas_have_names_that_generated_clients_can_use(document: dict[str, A
         assert schema.get("title", name) == name
 
 
+def test_answers_that_are_text_are_strings(document: dict[str, Any]) -> None:
+    """A generated client reads the text of an event stream as an object, if it is said to be."""
+    found = {
+        (content_type, answer["schema"].get("type"))
+        for operation in operations(document).values()
+        for response in operation["responses"].values()
+        for content_type, answer in response.get("content", {}).items()
+        if content_type.startswith("text/")
+    }
+    assert {kind for _, kind in found} == {"string"}
+    assert "text/event-stream" in {content_type for content_type, _ in found}
+
+
 def test_every_tag_is_described(document: dict[str, Any]) -> None:
     used = {tag for operation in operations(document).values() for tag in operation["tags"]}
     described = {tag["name"] for tag in document["tags"] if tag["description"]}
