@@ -18,8 +18,9 @@
 # - nothing is validated: verl's validation runs and their time are switched off
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
 #   assumed. At a quarter of that the same plan takes 139 s instead of 135.4 s
-# How far off it is, from the file that verl's logger writes:
-#   automap calibrate LOG.jsonl --format verl --plan PLAN.json
+# How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
+# says):
+#   automap calibrate LOG --format verl --plan PLAN.json
 set -euo pipefail
 
 # Given from outside, or here; without them nothing starts.

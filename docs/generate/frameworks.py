@@ -23,7 +23,7 @@ _CHECKED = {
     "recomputation, batches, pools, engines and asynchrony were read from its source. The others "
     "are from memory of it, and no check here would see one misspelt: model, precision, optimizer, "
     "lengths of prompts and responses, steps, validation, checkpoints, advantages, clips, "
-    "coefficients, dynamic sampling and turns; so are the defaults, which are those of "
+    "coefficients, dynamic sampling, logger and turns; so are the defaults, which are those of "
     "`grpo_math_1B.yaml`, and `ray.sub`'s COMMAND. `value.*` and the rest of its "
     "PPO are not described.",
     "openrlhf": "Exports pass this version's own parser and placement checks on CPU, and every "

@@ -1,7 +1,10 @@
 """Values of a command's arguments: a word or several; of flags only whether they are there."""
 
+import shlex
+
+from automap.planner.exports.launch import LaunchSetting
 from automap.planner.exports.lines import Value
-from automap.planner.frameworks.description import Setting
+from automap.planner.frameworks.description import Framework, Setting
 
 ABSENT = ("None", "False")
 """Values of an argument that is left out: nothing, or a flag that is not set."""
@@ -27,3 +30,14 @@ def argument(value: Value, setting: Setting) -> str:
     if not isinstance(value, kinds[setting.type]) or is_flag != (setting.type == "flag"):
         raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
     return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def words(setting: LaunchSetting, framework: Framework) -> str:
+    """An argument as the shell reads it; a text that people gave cannot become another one."""
+    [described] = {s.type for s in framework.settings if setting.key in s.keys.values()}
+    if setting.placeholder:
+        return f'{setting.key}="${setting.value}"'
+    if described == "flag":
+        return setting.key
+    found = setting.value.split() if described == "numbers" else [setting.value]
+    return " ".join([setting.key, *map(shlex.quote, found)])

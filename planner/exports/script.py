@@ -2,9 +2,9 @@
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from automap.planner.exports.launch import Launch
+from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework
 
@@ -31,8 +31,8 @@ def head(subject: Subject, launch: Launch, *, iterations: str) -> Iterator[str]:
     yield f"# What the prediction assumes, and {name} may do otherwise:"
     for each in launch.assumptions:
         yield from comment(each, first="# - ", further="#   ")
-    yield f"# How far off it is, from the file that {name}'s logger writes:"
-    yield f"#   automap calibrate LOG.jsonl --format {name} --plan PLAN.json"
+    yield from comment(f"How far off it is (LOG is {subject.framework.log}):")
+    yield f"#   automap calibrate LOG --format {name} --plan PLAN.json"
     yield "set -euo pipefail"
 
 
@@ -135,3 +135,26 @@ def comment(text: str, *, first: str = "# ", further: str = "# ") -> list[str]:
     return textwrap.wrap(
         line, 100, initial_indent=first, subsequent_indent=further, break_on_hyphens=False
     ) or [first.rstrip()]
+
+
+def explained(
+    settings: Iterable[LaunchSetting], words: Callable[[LaunchSetting], str]
+) -> Iterator[str]:
+    """Settings as elements of an array of the shell, each after the decision that it comes from.
+
+    Args:
+        settings: In the order of the launch.
+        words: What the shell reads of one.
+    """
+    because = ""
+    for each in settings:
+        if each.because != because:
+            yield from comment(each.because, first="  # ", further="  #   ")
+            because = each.because
+        yield f"  {words(each)}"
+
+
+def submit(program: str) -> str:
+    """The command that has Ray run a program with the array `settings`."""
+    told = "ray job submit --address=http://127.0.0.1:8265 --"
+    return f'{told} \\\n  python3 {program} "${{settings[@]}}"'

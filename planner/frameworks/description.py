@@ -76,6 +76,8 @@ class Framework:
     """Python module that is started."""
     beside: str
     """Versions that it is released with, in words."""
+    log: str
+    """What of a run that was exported to it `calibrate` reads, in words."""
     settings: tuple[Setting, ...]
     limits: tuple[Limit, ...]
     algorithms: dict[str, str] = field(default_factory=dict)

@@ -1,5 +1,7 @@
 """What a launch leaves open and the user says: models by name, and lengths."""
 
+from collections.abc import Collection
+
 from automap.planner import catalogue
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.settings import Settings
@@ -30,6 +32,14 @@ def architecture_of(settings: Settings, answers: Answers, role: str) -> object:
         f"--model {role}=NAME|config.json",
     )
     return "qwen2.5-7b"
+
+
+def need_known_models(settings: Settings, answers: Answers, found: Collection[str]) -> None:
+    """Ask about models that the user names and the launch has not; one of a reference is spare."""
+    for role in sorted(answers.models.keys() - {"reference", *found}):
+        if not answers.spare_models:
+            told = f"--model {role}: the launch has no such model"
+            settings.ask(told, f"one of {', '.join(found)}")
 
 
 def lengths_of(

@@ -9,11 +9,14 @@ from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Answers, LaunchFile, Remark
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter
-from automap.planner.imports.shell.syntax import ShellError
+from automap.planner.imports.shell.parser import parse
+from automap.planner.imports.shell.syntax import ShellError, Simple, Word
 from automap.planner.imports.shell.walk import Reading, Started, Walk
 
 MAX_LISTED = 10
 PROGRAM = ".py"
+Printed = Callable[[str, Walk, Expander], str | None]
+"""What a command substitution of exports prints; None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +25,7 @@ class Dialect:
 
     jobs_of: Callable[[Reading], list[tuple[Started, int]]]
     """Commands that start it, each with the number of the word that names the program."""
-    printed: Callable[[str, Walk, Expander], str | None]
-    """What a command substitution of its exports prints; None: it is not known."""
+    printed: Printed
     starts: str
     """How a command begins, with {} for the program."""
     sections: tuple[str, ...] = ()
@@ -33,6 +35,50 @@ class Dialect:
     """How names of its own configurations begin, which others inherit from."""
     programs: Callable[[LaunchFile], bool] = lambda _: False
     """Whether a file is a program in Python that is one of its launches."""
+
+
+def prints(
+    function: str, quote: Callable[[str], str]
+) -> Callable[[str, Walk, Expander], str | None]:
+    """What tells that a command substitution is `quoted WORD`, and what that prints.
+
+    Args:
+        function: Text of the function `quoted` as exports write it; another one is not known.
+        quote: What it does to a word.
+    """
+
+    def printed(text: str, walk: Walk, expander: Expander) -> str | None:
+        if not text.startswith("quoted ") or walk.reading.texts.get("quoted") != function:
+            return None
+        try:
+            [command] = parse(text).commands
+        except (ShellError, ValueError):
+            return None
+        if not isinstance(command, Simple) or len(command.words) != 2:
+            return None
+        word = command.words[1]
+        value = expander.one(word).text if isinstance(word, Word) else None
+        return None if value is None else quote(value)
+
+    return printed
+
+
+def job_of_scripts(
+    files: Sequence[LaunchFile], answers: Answers, framework: Framework, dialect: Dialect
+) -> tuple[tuple[Started, int], list[Remark]]:
+    """As `job_of`, of a framework that is started by a script alone.
+
+    Raises:
+        NotImportableError: there is no script; or no job, or several, or a script cannot be read.
+    """
+    scripts = [each for each in files if each.text]
+    if not scripts:
+        names = ", ".join(each.name for each in files) or "no file"
+        title = framework.summary.partition(":")[0]
+        remedy = f"name the script that starts {dialect.starts.format(framework.entry)}"
+        reason = Reason(summary=f"{names}: {title} is started by a script alone", remedy=remedy)
+        raise NotImportableError(framework.target, [reason])
+    return job_of(scripts, answers, framework, dialect)
 
 
 def job_of(

@@ -5,7 +5,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import replace
 
-from automap.planner.errors import Reason
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import ImportedSetting
@@ -28,6 +28,21 @@ def renamed(overrides: Overrides, framework: Framework) -> None:
                 del overrides.given[key]
                 overrides.set(replace(given, key=now))
                 break
+
+
+def earlier(old: Sequence[Given], framework: Framework, what: str) -> NotImportableError:
+    """What refuses a launch of an earlier version: so many of its keys have other names now.
+
+    Args:
+        old: Those of its keys that this version has replaced.
+        framework: This version.
+        what: What its users call keys.
+    """
+    first = old[0]
+    told = f"{first.file} line {first.line} starts an earlier version than {framework.version}"
+    summary = f"{told}: {len(old)} of its {what} have other names now, {first.key} for example"
+    remedy = f"rename them ({first.key} is {framework.replaced[first.key]})"
+    return NotImportableError(framework.target, [Reason(summary=summary, remedy=remedy)])
 
 
 def classify(settings: Settings, own: Sequence[str] = ()) -> list[ImportedSetting]:

@@ -21,6 +21,15 @@ BUILT_FIRST = ("critic", "reference", "actor")
 """Roles in the order in which their engines are built: the first one's sizes are everybody's."""
 
 
+def engine_named(settings: Settings) -> str:
+    """Kind of training engine, by the framework's name of it; another name is refused."""
+    named, names = settings.text("engine"), settings.framework.engine_names
+    if named not in names:
+        told = f"{settings.where('engine')} is {named[:40]!r}"
+        settings.refuse(told, f"known: {', '.join(names)}")
+    return names.get(named, "fsdp")
+
+
 def training_layout(settings: Settings, job: Job, role: str, num_gpus: int) -> Parallelism:
     """The layout of actor, reference or critic on their GPUs."""
     if settings.engine == "megatron":

@@ -6,6 +6,7 @@ from typing import Any
 
 from automap.planner import catalogue
 from automap.planner.catalogue.hardware import NodeType
+from automap.planner.imports.settings import Settings
 
 MAX_GPUS = 10**6
 
@@ -82,15 +83,47 @@ def behind_one_another(
     trainer: Range, rollout: Range | None, reward: Range | None, node: NodeType
 ) -> Pools:
     """The pools as ranges: on one node if it has room for all, else each begins a node."""
-    given = [each for each in (trainer, rollout, reward) if each is not None]
-    together = sum(each.num_gpus for each in given) <= node.gpus_per_node
-    each_node = 1 if together else max(each.gpus_per_node for each in given)
-    found, free = list[Range | None](), 0
-    for each in (trainer, rollout, reward):
-        first = -(-free // each_node) * each_node
-        found.append(None if each is None else replace(each, first_gpu=first))
-        free = free if each is None else first + each.num_gpus
-    return Pools(found[0] or trainer, found[1], found[2])
+    placed = iter(lined_up([e for e in (trainer, rollout, reward) if e is not None], node))
+    return Pools(
+        next(placed),
+        None if rollout is None else next(placed),
+        None if reward is None else next(placed),
+    )
+
+
+def range_of(settings: Settings, role: str) -> Range:
+    """The GPUs that a launch gives a model, by its nodes and the GPUs of each."""
+    nodes, each = settings.size("nodes", role), settings.size("gpus_per_node", role)
+    if nodes * each > MAX_GPUS:
+        told = f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs"
+        settings.refuse(told, f"at most {MAX_GPUS} GPUs are priced")
+        return Range(1, 1)
+    return Range(nodes, each)
+
+
+def grouped(
+    sizes: Mapping[str, Range],
+    sets: Sequence[Sequence[str]],
+    rollout: Range | None,
+    node: NodeType,
+) -> Groups:
+    """Sets of models that share GPUs behind one another, and what only generates after them.
+
+    Args:
+        sizes: GPUs of each model; a set has those of its first.
+        sets: Models by set, the actor's first.
+        rollout: GPUs that only generate; None: the actor's do.
+        node: The usual node of these GPUs.
+    """
+    first = [sizes[members[0]] for members in sets]
+    placed = lined_up([*first, *([] if rollout is None else [rollout])], node)
+    homes = {
+        role: replace(sizes[role], first_gpu=at.first_gpu)
+        for members, at in zip(sets, placed, strict=False)
+        for role in members
+    }
+    apart = None if rollout is None else placed[-1]
+    return Groups(Pools(placed[0], apart, None, tuple(placed[1 : len(sets)])), homes)
 
 
 def node_of(gpu: str) -> NodeType:

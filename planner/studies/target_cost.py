@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -43,12 +43,14 @@ class TargetCost(ResultModel):
     otherwise: dict[str, Any] = Field(default_factory=dict)
     """Field of the workload → what its plan has there instead of what the spec asks for."""
     free_value: float | None = None
-    """The objective of the best plan without any target, with the same margin of memory; None: the
-    time limit ended that search."""
+    """The objective of the best plan of all for the job as this target has it, with the same margin
+    of memory; None: the time limit ended the search of that."""
     share: float | None = None
     """How much more the target's plan takes, as a share of that."""
     lacks: list[str] = Field(default_factory=list)
-    """What of that best plan the target cannot run, a sentence each."""
+    """What of that best plan, which may be another target's, this one cannot run, a sentence each;
+    empty beside a share above 0: it runs it, and its software is priced as slower, or its own
+    search was cut."""
     limits: list[LimitCost] = Field(default_factory=list)
     """The costliest first; costs do not add up, as limits hide each other. Missing are those
     without which the time limit ended the search."""
@@ -79,13 +81,14 @@ def target_costs(
         tell: Hears how far it is.
     """
     known: dict[str, Plan | None] = {}
-    costs, best = list[tuple[str, TargetCost]](), dict[str, float]()
+    found, best = list[_Found](), dict[str, Plan]()
     for target in targets:
-        key, cost = _cost(spec, target, known, by_limit=by_limit, nearest=nearest, tell=tell)
-        costs.append((key, cost))
-        if cost.free_value is not None:
-            best[key] = min(best.get(key, cost.free_value), cost.free_value)
-    return [_beside(cost, best[key]) if key in best else cost for key, cost in costs]
+        each = _found(spec, target, known, by_limit=by_limit, nearest=nearest, tell=tell)
+        found.append(each)
+        free, own = known.get(each.key), each.cost.plan
+        if free is not None and own is not None:
+            best[each.key] = min(best.get(each.key, free), own, key=_value)
+    return [_beside(each, best[each.key]) if each.key in best else each.cost for each in found]
 
 
 def target_cost(
@@ -99,16 +102,33 @@ def target_cost(
     return target_costs(spec, [target], by_limit=by_limit, tell=tell)[0]
 
 
-def _beside(cost: TargetCost, best: float) -> TargetCost:
-    """A cost beside the best plan of all targets that have the same job."""
-    if cost.plan is None:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a target has by itself, before it is set beside what others have."""
+
+    cost: TargetCost
+    key: str = ""
+    """What tells its job from others, whatever is to run it."""
+    job: Job | None = None
+    """None: there is no plan."""
+
+
+def _value(plan: Plan) -> float:
+    return plan.search.objective_value
+
+
+def _beside(found: _Found, best: Plan) -> TargetCost:
+    """A cost beside the best plan of all that are of the same job."""
+    cost, job = found.cost, found.job
+    if cost.plan is None or job is None:
         return cost
-    own = cost.plan.search.objective_value
-    share = own / best - 1.0 if best else 0.0
-    return cost.model_copy(update={"free_value": best, "share": share})
+    own, least = _value(cost.plan), _value(best)
+    lacks = refusals(job, best.placement(), TARGETS[cost.target]) if least < own else []
+    share = own / least - 1.0 if least else 0.0
+    return cost.model_copy(update={"free_value": least, "share": share, "lacks": lacks})
 
 
-def _cost(
+def _found(
     spec: JobSpec,
     target: TargetName,
     known: dict[str, Plan | None],
@@ -116,8 +136,8 @@ def _cost(
     by_limit: bool,
     nearest: bool,
     tell: Callable[[str], None],
-) -> tuple[str, TargetCost]:
-    """(what tells its job from others, the cost beside its own best plan without limits)."""
+) -> _Found:
+    """A target's best plan and its limits; the best one without any target comes to `known`."""
     started = time.perf_counter()
     tell(target)
     try:
@@ -125,28 +145,24 @@ def _cost(
         plan = best_plan(job)
     except PlanningError as error:
         seconds = time.perf_counter() - started
-        return "", TargetCost(target=target, plan=None, reason=str(error), seconds=seconds)
+        return _Found(TargetCost(target=target, plan=None, reason=str(error), seconds=seconds))
     otherwise = _otherwise(spec, job)
     as_said = {name: getattr(spec.workload, name) for name in otherwise}
     tell(f"{target} without limits")
     # Packed where the spec has it so, also where the target can only pad.
     asked = _with(job, packed_sequences=spec.workload.packed_sequences, **as_said)
     key = _key(asked)
-    free, own = _free_plan(asked, key, known), plan.search.objective_value
-    # The target's software may be faster, and the search of the larger space may have been cut.
-    free_value = None if free is None else min(own, free.search.objective_value)
-    lacks = free is not None and free.search.objective_value < own
+    _plan_freely(asked, key, known)
     unpadded = _with(job, packed_sequences=spec.workload.packed_sequences)
     costs = _limit_costs(job, unpadded, plan, tell) if by_limit else ()
-    return key, TargetCost(
+    cost = TargetCost(
         target=target,
         plan=plan,
         otherwise=otherwise,
-        free_value=free_value,
-        lacks=refusals(job, free.placement(), TARGETS[target]) if free and lacks else [],
         limits=sorted(costs, key=lambda each: -each.share),
         seconds=time.perf_counter() - started,
     )
+    return _Found(cost, key, job)
 
 
 def _key(job: Job) -> str:
@@ -156,15 +172,14 @@ def _key(job: Job) -> str:
     return f"{job.max_out_of_memory_probability} {spec}"
 
 
-def _free_plan(job: Job, key: str, known: dict[str, Plan | None]) -> Plan | None:
-    """The best plan without any target, None if not found in time; `known`: of jobs before."""
+def _plan_freely(job: Job, key: str, known: dict[str, Plan | None]) -> None:
+    """Have the best plan without any target be `known`, None if not found in time."""
     if key not in known:
         free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
         try:
             known[key] = best_plan(with_table(job, free))
         except NoSolutionInTimeError:
             known[key] = None
-    return known[key]
 
 
 def _limit_costs(

@@ -15,6 +15,7 @@ from automap.planner.exports.models import model_of
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import add_iterations
 from automap.planner.plan.types import CopyPlan
 
 LOGGED = ("saver", "recover", "evaluator", "stats_logger")
@@ -41,10 +42,12 @@ def launch_of(subject: Subject) -> Launch:
     return launch.model_copy(update={"script": script_of(subject, launch), "files": files})
 
 
-def _refer(lines: Lines, decision: str, to: str, because: str, *, role: str) -> None:
-    """Set a key to what another one is."""
+def _refer(
+    lines: Lines, decision: str, to: str, because: str, *, role: str, below: str = ""
+) -> None:
+    """Set a key to what another one is, or to a path `below` it."""
     [setting] = [s for s in lines.framework.settings if s.decision == decision and role in s.keys]
-    value = f"${{{to}}}"
+    value = f"${{{to}}}{below}"
     lines.settings.append(LaunchSetting(key=setting.keys[role], value=value, because=because))
 
 
@@ -66,12 +69,13 @@ def _add_run(subject: Subject, lines: Lines) -> None:
         _refer(lines, "experiment", "experiment_name", named, role=section)
         _refer(lines, "trial", "trial_name", named, role=section)
         _refer(lines, "folder", "cluster.fileroot", named, role=section)
+    told = "automap calibrate reads what TensorBoard is given"
+    _refer(lines, "logger", "cluster.fileroot", told, role="job", below="/tensorboard")
     workload = subject.job.spec.workload
     every = workload.checkpoint_every_iterations
     lines.add("checkpoints", every, f"workload.checkpoint_every_iterations: {every}")
     iterations = workload.iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
+    add_iterations(subject, lines)
     prompts = workload.prompts_per_iteration
     what = f"passes over the prompts: as many as {iterations} × {prompts} prompts need"
     lines.ask("passes_over_prompts", "PASSES", what)

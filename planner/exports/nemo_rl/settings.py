@@ -3,7 +3,7 @@
 import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
-from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.batches import micro_batches
 from automap.planner.exports.collected import collected
 from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.launch import Launch, Placeholder
@@ -16,11 +16,16 @@ from automap.planner.exports.nemo_rl.script import FOLDER, script_of
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import (
+    ENDLESS,
+    add_clips,
+    add_iterations,
+    add_mini_batch,
+    add_prompts,
+    recompute_of,
+    sequences_at_once,
+)
 
-CLIPS = {"dapo": (0.2, 0.28)}
-"""Algorithm → (lower, upper) clip of the importance ratio where they differ."""
-ENDLESS = 1_000_000
-"""Passes over the prompts, so that the number of iterations alone ends a run."""
 OPTIMIZERS = {
     ("megatron", "adam"): "adam",
     ("megatron", "sgd"): "sgd",
@@ -75,11 +80,11 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     workload = subject.job.spec.workload
     lines.ask("model", "ACTOR_MODEL", model_of(subject, "actor"), role="actor")
     iterations, every = workload.iterations, workload.checkpoint_every_iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
+    add_iterations(subject, lines)
     lines.add("passes_over_prompts", ENDLESS, f"workload.iterations: {iterations}")
     lines.add("validation", 0, "the plan has no validation")
     lines.add("validation_first", False, "the plan has no validation")
+    lines.add("logger", True, "automap calibrate reads what TensorBoard is given")
     because = f"workload.checkpoint_every_iterations: {every}"
     lines.add("with_checkpoints", every is not None, because)
     if every is not None:
@@ -91,9 +96,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     workload, algorithm = subject.job.spec.workload, subject.job.spec.algorithm or ""
     because = f"algorithm: {algorithm}"
     lines.add("advantage", subject.framework.algorithms[algorithm], because)
-    low, high = CLIPS.get(algorithm, (0.2, 0.2))
-    lines.add("clip_low", low, because)
-    lines.add("clip_high", high, because)
+    add_clips(subject, lines)
     lines.add("dynamic_sampling", algorithm == "dapo", because)
     accepted = workload.expected_acceptance if algorithm == "dapo" else 1.0
     # Whole prompts: NeMo-RL multiplies, and takes the whole number below.
@@ -111,12 +114,8 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
 
 def _add_batches(subject: Subject, lines: Lines) -> None:
     workload = subject.job.spec.workload
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
-    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
-    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
-    updates = workload.updates_per_epoch
-    why = f"{prompts} prompts × {responses} responses in updates: {updates}"
-    lines.add("mini_batch", mini_batch_sequences(subject), why)
+    add_prompts(subject, lines)
+    add_mini_batch(subject, lines)
     for what, longest in (
         ("prompt", workload.prompt_length.max_tokens),
         ("response", workload.response_length.max_tokens),
@@ -158,9 +157,7 @@ def _add_layout(subject: Subject, lines: Lines) -> None:
     else:
         for size in ("context_parallel_size", "expert_parallel_size", "replica_groups"):
             lines.add(size, 1, f"copy {actor.id}: sharding {layout.sharding}")
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    because = f"actor.train: recompute {recompute}"
+    recompute, because = recompute_of(subject)
     lines.add("recompute_on", recompute != "none", because)
     if engine == "megatron" and recompute != "none":
         lines.add("recompute", recompute, because)
@@ -200,10 +197,7 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     why = "sequences one by one for stale rollouts, and for attention replicas"
     lines.add("engine_async", one_by_one, why, role=role)
     engines = layout.data_parallel_size // replicas
-    # With dynamic sampling they are more than are trained on.
-    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
-    each = math.ceil(sequences / engines)
-    shared = f"{sequences} sequences on engines: {engines}"
+    each, shared = sequences_at_once(subject, call, engines)
     lines.add("concurrent_sequences", each, shared, role=role)
     cache = call.kv_cache_bytes or 0
     lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)

@@ -1,7 +1,7 @@
 """A plan that OpenRLHF can run, as the launch of it: everything that the plan decides is set."""
 
 from automap.planner.exports.arguments import argument
-from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.batches import micro_batches
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
@@ -9,12 +9,17 @@ from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.openrlhf.script import script_of
 from automap.planner.exports.serving import longest_sequence
-from automap.planner.exports.subject import NodeRange, Subject, same_range
+from automap.planner.exports.subject import Subject, same_range
+from automap.planner.exports.workload import (
+    CLIP,
+    add_mini_batch,
+    add_prompts,
+    add_range,
+    recompute_of,
+    unsaid_iterations,
+    upper_clip,
+)
 from automap.planner.exports.zero import homes_of, stage_of, trained
-from automap.planner.plan.types import CopyPlan
-
-CLIPS = {"dapo": ("0.2", "0.28")}
-"""Algorithm → (lower, upper) clip of the importance ratio where they differ."""
 
 
 def launch_of(subject: Subject) -> Launch:
@@ -35,7 +40,7 @@ def _add_pools(subject: Subject, lines: Lines) -> None:
     homes = subject.homes
     critic, reward = homes.get("critic"), homes.get("reward")
     for copy in homes_of(subject):
-        _add_range(subject, copy, copy.role, lines)
+        add_range(subject, copy, lines, role=copy.role)
     together = all(same_range(copy, subject.actor) for copy in homes_of(subject))
     others = critic is not None or reward is not None
     whole = not subject.apart or (together and others)
@@ -52,14 +57,7 @@ def _add_pools(subject: Subject, lines: Lines) -> None:
     lines.add("colocated_reward", paired and own, because)
     if critic is not None and reward is None and paired and own:
         # It compares their GPUs, also of a reward model that is not there.
-        _add_range(subject, critic, "reward", lines)
-
-
-def _add_range(subject: Subject, copy: CopyPlan, role: str, lines: Lines) -> None:
-    used = subject.node_range(copy) or NodeRange(1, copy.num_gpus)
-    because = f"copy {copy.id}: GPUs {copy.first_gpu}-{copy.first_gpu + copy.num_gpus - 1}"
-    lines.add("nodes", used.num_nodes, because, role=role)
-    lines.add("gpus_per_node", used.gpus_per_node, because, role=role)
+        add_range(subject, critic, lines, role="reward")
 
 
 def _add_engines(subject: Subject, lines: Lines) -> None:
@@ -94,9 +92,8 @@ def _add_zero(subject: Subject, lines: Lines) -> None:
             copy = subject.homes[role]
             offload = f"copy {copy.id}: offload {copy.offload}"
             lines.add("offload_weights", copy.offload == "weights", offload, role=role)
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    lines.add("recompute", recompute == "full", f"actor.train: recompute {recompute}")
+    recompute, chosen = recompute_of(subject)
+    lines.add("recompute", recompute == "full", chosen)
     packed = workload.packed_sequences
     lines.add("packed", packed, f"workload.packed_sequences: {packed}")
     lines.add("precision", "bf16", f"workload.precision: {workload.precision}")
@@ -126,18 +123,15 @@ def _add_micro_batches(subject: Subject, lines: Lines) -> None:
 
 def _add_batches(subject: Subject, lines: Lines) -> None:
     workload = subject.job.spec.workload
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
-    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
-    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
-    updates = workload.updates_per_epoch
-    why = f"{prompts} prompts × {responses} responses in updates: {updates}"
-    lines.add("mini_batch", mini_batch_sequences(subject), why)
+    prompts = workload.prompts_per_iteration
+    add_prompts(subject, lines)
+    add_mini_batch(subject, lines)
     lines.add("epochs", workload.epochs, f"workload.epochs: {workload.epochs}")
     longest = workload.response_length.max_tokens
     lines.add("longest_sequence", longest_sequence(subject), "longest prompt and response")
     lines.add("response_length", longest, f"workload.response_length: at most {longest}")
     iterations = workload.iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
+    said = unsaid_iterations(subject)
     because = f"workload.iterations: {iterations} of {prompts} prompts{said}"
     lines.add("samples", iterations * prompts, because)
     lines.add("episodes", 1, because)
@@ -147,7 +141,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     workload, algorithm = subject.job.spec.workload, subject.job.spec.algorithm or ""
     because = f"algorithm: {algorithm}"
     lines.add("advantage", subject.framework.algorithms[algorithm], because)
-    lines.add("clips", list(CLIPS.get(algorithm, ("0.2", "0.2"))), because)
+    lines.add("clips", [str(CLIP), str(upper_clip(subject))], because)
     lines.add("dynamic_sampling", algorithm == "dapo", because)
     because = f"workload.kl: {workload.kl}"
     if "reference" in subject.homes:
@@ -183,3 +177,4 @@ def _add_data(subject: Subject, lines: Lines) -> None:
     lines.add("checkpoints", every, because)
     if every is not None:
         lines.ask("save", "SAVE_FOLDER", "folder that checkpoints go to")
+    lines.ask("logger", "LOG_FOLDER", "folder that metrics go to, on all nodes")

@@ -1,7 +1,5 @@
 """What SkyRL is told of the engines that generate."""
 
-import math
-
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
@@ -9,6 +7,7 @@ from automap.planner.exports.memory_share import memory_share
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import sequences_at_once
 from automap.planner.plan.types import CallPlan
 
 ROLE = "rollout"
@@ -28,10 +27,8 @@ def add_engines(subject: Subject, lines: Lines) -> None:
     lines.add("engine_pipeline_parallel_size", 1, because, role=ROLE)
     lines.add("engine_data_parallel_size", replicas, because, role=ROLE)
     lines.add("engine_expert_parallel_size", layout.expert_parallel_size, because, role=ROLE)
-    # With dynamic sampling they are more than are trained on.
-    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
-    each = math.ceil(sequences / layout.data_parallel_size)
-    shared = f"{sequences} sequences on replicas: {layout.data_parallel_size}"
+    of_replicas = layout.data_parallel_size
+    each, shared = sequences_at_once(subject, call, of_replicas, of="replicas")
     lines.add("concurrent_sequences", each, shared, role=ROLE)
     _add_cache(subject, call, lines)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=ROLE)

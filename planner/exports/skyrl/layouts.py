@@ -3,6 +3,7 @@
 from automap.planner.exports.layouts import SIZES, VIRTUAL, stages_of
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import recompute_of
 from automap.planner.plan.types import CopyPlan
 
 
@@ -46,9 +47,7 @@ def _add_megatron(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
 
 def _add_recompute(subject: Subject, lines: Lines) -> None:
     """How activations are recomputed; where none are, what it has does not count."""
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    because = f"actor.train: recompute {recompute}"
+    recompute, because = recompute_of(subject)
     whole = recompute == "full"
     if recompute == "none":
         return

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 
 from automap.planner.exports import script
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.script import comment
 from automap.planner.exports.skyrl.program import PROGRAM
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework
@@ -28,8 +27,7 @@ def script_of(subject: Subject, launch: Launch) -> str:
         *_program(launch),
         *_settings(launch.settings, framework),
         *script.start_of_ray(launch),
-        "ray job submit --address=http://127.0.0.1:8265 -- \\\n"
-        f'  python3 {_started(launch, framework)} "${{settings[@]}}"',
+        script.submit(_started(launch, framework)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -52,18 +50,16 @@ def _program(launch: Launch) -> Iterator[str]:
 
 def _settings(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator[str]:
     lists = {key for s in framework.settings if s.type == "list" for key in s.keys.values()}
+
+    def words(setting: LaunchSetting) -> str:
+        if not setting.placeholder:
+            return shlex.quote(f"{setting.key}={setting.value}")
+        value = f'$(quoted "${setting.value}")'
+        return f'"{setting.key}={f"[{value}]" if setting.key in lists else value}"'
+
     yield "\n# A value of YAML, in which quotes end nothing and nothing is looked up."
     yield f"{QUOTED}\n"
     yield "# Each setting follows the decision of the plan that it comes from."
     yield "settings=("
-    because = ""
-    for each in settings:
-        if each.because != because:
-            yield from comment(each.because, first="  # ", further="  #   ")
-            because = each.because
-        if each.placeholder:
-            value = f'$(quoted "${each.value}")'
-            yield f'  "{each.key}={f"[{value}]" if each.key in lists else value}"'
-        else:
-            yield f"  {shlex.quote(f'{each.key}={each.value}')}"
+    yield from script.explained(settings, words)
     yield ")"

@@ -10,13 +10,16 @@ from automap.planner.exports.skyrl.layouts import add_role
 from automap.planner.exports.skyrl.program import PROGRAM, TEXT
 from automap.planner.exports.skyrl.script import script_of
 from automap.planner.exports.skyrl.values import label, plain
-from automap.planner.exports.subject import NodeRange, Subject, same_range
-from automap.planner.plan.types import CopyPlan
+from automap.planner.exports.subject import Subject, same_range
+from automap.planner.exports.workload import (
+    ENDLESS,
+    add_clips,
+    add_iterations,
+    add_prompts,
+    add_range,
+    recompute_of,
+)
 
-CLIPS = {"dapo": (0.2, 0.28)}
-"""Algorithm → (lower, upper) clip of the importance ratio where they differ."""
-ENDLESS = 1_000_000
-"""Passes over the prompts, so that the number of iterations alone ends a run."""
 LEAST_RATIO = 0.0001
 """Ratio of old to the rollout's probability of a token below which its sequence is left out:
 SkyRL's own suggestion."""
@@ -47,15 +50,7 @@ def _add_pools(subject: Subject, lines: Lines) -> None:
     beside = "reference" in homes and same_range(homes["reference"], subject.actor)
     lines.add("colocated_reference", beside, because)
     for copy in subject.trainers:
-        _add_range(subject, copy, lines)
-
-
-def _add_range(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
-    used = subject.node_range(copy) or NodeRange(1, copy.num_gpus)
-    last = copy.first_gpu + copy.num_gpus - 1
-    because = f"copy {copy.id}: GPUs {copy.first_gpu}-{last} of {copy.pool}"
-    lines.add("nodes", used.num_nodes, because, role=copy.role)
-    lines.add("gpus_per_node", used.gpus_per_node, because, role=copy.role)
+        add_range(subject, copy, lines, role=copy.role)
 
 
 def _add_synchrony(subject: Subject, lines: Lines) -> None:
@@ -75,9 +70,8 @@ def _add_shared(subject: Subject, lines: Lines) -> None:
     """What actor, reference and critic have in common."""
     workload = subject.job.spec.workload
     lines.add("engine", subject.engine, f"engine of copy {subject.actor.id}: {subject.engine}")
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    lines.add("recompute_on", recompute != "none", f"actor.train: recompute {recompute}")
+    recompute, chosen = recompute_of(subject)
+    lines.add("recompute_on", recompute != "none", chosen)
     packed = workload.packed_sequences
     lines.add("packed", packed, f"workload.packed_sequences: {packed}")
     _add_micro_batches(subject, lines)
@@ -105,9 +99,8 @@ def _add_micro_batches(subject: Subject, lines: Lines) -> None:
 
 def _add_batches(subject: Subject, lines: Lines) -> None:
     workload = subject.job.spec.workload
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
-    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
-    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
+    prompts = workload.prompts_per_iteration
+    add_prompts(subject, lines)
     updates = workload.updates_per_epoch
     why = f"{prompts} prompts in updates: {updates}"
     for role in ("actor", "critic"):
@@ -132,9 +125,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     drawn = "filter" if algorithm == "dapo" and not stale else None
     lines.add("dynamic_sampling", drawn, because)
     lines.add("even_rewards", algorithm == "dapo" and stale, because)
-    low, high = CLIPS.get(algorithm, (0.2, 0.2))
-    lines.add("clip_low", low, because)
-    lines.add("clip_high", high, because)
+    add_clips(subject, lines)
     for kind in ("reward", "loss"):
         lines.add(f"kl_in_{kind}", spec.workload.kl == kind, f"workload.kl: {spec.workload.kl}")
     recomputed = subject.call("actor", "forward") is not None
@@ -154,8 +145,7 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.ask("train_files", "TRAIN_DATA", "Parquet file of prompts, as SkyRL reads them")
     lines.ask("environment", "ENVIRONMENT", "name of the skyrl-gym environment that scores")
     iterations, every = workload.iterations, workload.checkpoint_every_iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
+    add_iterations(subject, lines)
     lines.add("passes_over_prompts", ENDLESS, f"workload.iterations: {iterations}")
     because = f"workload.checkpoint_every_iterations: {every}"
     lines.add("checkpoints", -1 if every is None else every, because)

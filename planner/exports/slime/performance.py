@@ -4,6 +4,7 @@ from automap.planner.exports.batches import micro_batches
 from automap.planner.exports.layouts import SIZES, VIRTUAL, stages_of
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import recompute_of
 
 
 def add_performance(subject: Subject, lines: Lines) -> None:
@@ -30,9 +31,7 @@ def add_performance(subject: Subject, lines: Lines) -> None:
 
 
 def _add_recomputation(subject: Subject, lines: Lines) -> None:
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    because = f"actor.train: recompute {recompute}"
+    recompute, because = recompute_of(subject)
     lines.add("recompute", None if recompute == "none" else recompute, because)
     lines.add("recompute_modules", "core_attn" if recompute == "selective" else None, because)
     full = recompute == "full"

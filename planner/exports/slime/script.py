@@ -1,12 +1,10 @@
 """The shell script of a slime launch: its arguments in groups, Ray, and the run that it submits."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from automap.planner.exports import script
-from automap.planner.exports.arguments import ABSENT
+from automap.planner.exports.arguments import ABSENT, words
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.script import comment
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework
 
@@ -31,6 +29,11 @@ MISC_WORDS = (
 )
 """What slime's users say in every launch: Megatron-LM itself drops a tenth of what attention and
 layers put out. Source: the defaults of its arguments."""
+LOGGER_WORDS = (
+    "--use-tensorboard",
+    "--tb-project-name automap",
+    "--tb-experiment-name plan",
+)
 FLASH = "--attention-backend flash"
 """Kernels that the price assumes; they know no latent attention."""
 OF_CONFIG = {"--rotary-base": "rope_theta", "--norm-epsilon": "rms_norm_eps"}
@@ -91,14 +94,8 @@ def _groups(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator
     of_key, written = group_of_keys(framework), list(settings)
     for group in GROUPS:
         yield f"{group}=("
-        because = ""
-        for each in written:
-            if of_key[each.key] != group or each.value in ABSENT:
-                continue
-            if each.because != because:
-                yield from comment(each.because, first="  # ", further="  #   ")
-                because = each.because
-            yield f"  {_words(each, framework)}"
+        there = [e for e in written if of_key[e.key] == group and e.value not in ABSENT]
+        yield from script.explained(there, lambda each: words(each, framework))
         if group == "MODEL_ARGS":
             yield "  # config.json of the model"
             for key, field in OF_CONFIG.items():
@@ -112,14 +109,6 @@ def _misc(subject: Subject) -> Iterator[str]:
     yield f"{MISC}=("
     yield "  # no dropout, and sums in 32 bits"
     yield from (f"  {each}" for each in (*MISC_WORDS, *(() if latent else (FLASH,))))
+    yield "  # automap calibrate reads what TensorBoard is given"
+    yield from (f"  {each}" for each in LOGGER_WORDS)
     yield ")\n"
-
-
-def _words(setting: LaunchSetting, framework: Framework) -> str:
-    """An argument as the shell reads it; a text that people gave cannot become another one."""
-    [described] = {s.type for s in framework.settings if setting.key in s.keys.values()}
-    if setting.placeholder:
-        return f'{setting.key}="${setting.value}"'
-    if described == "flag":
-        return setting.key
-    return f"{setting.key} {shlex.quote(setting.value)}"

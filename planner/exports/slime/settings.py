@@ -4,7 +4,6 @@ import math
 
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.arguments import argument
-from automap.planner.exports.batches import mini_batch_sequences
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
@@ -16,9 +15,14 @@ from automap.planner.exports.slime.model import add_model
 from automap.planner.exports.slime.performance import add_performance
 from automap.planner.exports.slime.script import script_of
 from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.exports.workload import (
+    add_clips,
+    add_iterations,
+    add_mini_batch,
+    add_prompts,
+    sequences_at_once,
+)
 
-CLIPS = {"dapo": (0.2, 0.28)}
-"""Algorithm → (lower, upper) clip of the importance ratio where they differ."""
 NONZERO_STD = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 """slime's own filter of prompts whose responses all score alike."""
 FOLDERS = (
@@ -88,15 +92,9 @@ def _add_rollout(subject: Subject, lines: Lines) -> None:
     if workload.turns > 1:
         what = f"Python path of the function that generates in {workload.turns} turns"
         lines.ask("turns_function", "GENERATE_FUNCTION", what)
-    iterations = workload.iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
-    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
-    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
-    updates = workload.updates_per_epoch
-    why = f"{prompts} prompts × {responses} responses in updates: {updates}"
-    lines.add("mini_batch", mini_batch_sequences(subject), why)
+    add_iterations(subject, lines)
+    add_prompts(subject, lines)
+    add_mini_batch(subject, lines)
     for what, longest in (
         ("prompt", workload.prompt_length.max_tokens),
         ("response", workload.response_length.max_tokens),
@@ -107,7 +105,7 @@ def _add_rollout(subject: Subject, lines: Lines) -> None:
     lines.add("balanced", True, "the price takes data ranks to have equally many tokens")
     if spec.algorithm == "dapo":
         accepted = workload.expected_acceptance
-        at_once = math.ceil(prompts / accepted)
+        at_once = math.ceil(workload.prompts_per_iteration / accepted)
         because = f"workload.expected_acceptance: {accepted:g}"
         lines.add("generated_prompts", at_once, because)
         lines.add("dynamic_sampling", NONZERO_STD, f"algorithm: {spec.algorithm}")
@@ -117,9 +115,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     workload, algorithm = subject.job.spec.workload, subject.job.spec.algorithm or ""
     because = f"algorithm: {algorithm}"
     lines.add("advantage", subject.framework.algorithms[algorithm], because)
-    low, high = CLIPS.get(algorithm, (0.2, 0.2))
-    lines.add("clip_low", low, because)
-    lines.add("clip_high", high, because)
+    add_clips(subject, lines)
     because = f"workload.kl: {workload.kl}"
     lines.add("kl_in_loss", workload.kl == "loss", because)
     what = "coefficient of the KL divergence, above 0"
@@ -146,10 +142,7 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     lines.add("engine_expert_parallel_size", layout.expert_parallel_size, because, role=role)
     lines.add("engine_pipeline_parallel_size", layout.pipeline_parallel_size, because, role=role)
     engines = layout.data_parallel_size // replicas
-    # With dynamic sampling they are more than are trained on.
-    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
-    each = math.ceil(sequences / engines)
-    shared = f"{sequences} sequences on engines: {engines}"
+    each, shared = sequences_at_once(subject, call, engines)
     lines.add("concurrent_sequences", each, shared, role=role)
     lines.add("sent_sequences", each, shared, role=role)
     share, why = memory_share(subject, call)

@@ -17,6 +17,7 @@ from automap.planner.exports.trl.files import (
     written,
 )
 from automap.planner.exports.trl.script import script_of
+from automap.planner.exports.workload import add_clips, of_updates, recompute_of, unsaid_iterations
 from automap.planner.exports.zero import STAGES, stage_of
 
 SERVER_SECONDS = 3600.0
@@ -77,9 +78,8 @@ def _add_sharding(subject: Subject, lines: Lines) -> None:
         lines.add("zero_stage", stage, because)
         lines.add("offload_optimizer", "none", offload)
         lines.add("offload_weights", "none", offload)
-    train = subject.call("actor", "train")
-    recompute = (train.recompute if train else None) or "none"
-    lines.add("recompute", recompute == "full", f"actor.train: recompute {recompute}")
+    recompute, chosen = recompute_of(subject)
+    lines.add("recompute", recompute == "full", chosen)
 
 
 def _add_run(subject: Subject, lines: Lines) -> None:
@@ -91,7 +91,7 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.ask("save", "OUTPUT_FOLDER", "folder that logs and checkpoints go to")
     steps = workload.updates_per_epoch * workload.epochs
     iterations, every = workload.iterations, workload.checkpoint_every_iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
+    said = unsaid_iterations(subject)
     because = f"workload.iterations: {iterations}, of each so many optimizer steps: {steps}{said}"
     lines.add("iterations", iterations * steps, because)
     because = f"workload.checkpoint_every_iterations: {every}"
@@ -103,13 +103,12 @@ def _add_run(subject: Subject, lines: Lines) -> None:
 
 def _add_batches(subject: Subject, lines: Lines) -> None:
     workload, actor = subject.job.spec.workload, subject.actor
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
+    responses = workload.responses_per_prompt
     size = micro_batches(subject, actor).train_sequences or 1
     because = f"actor.train: micro-batches of {size}"
     lines.add("train_micro_batch", size, because)
     lines.add("forward_micro_batch", size, because)
-    mini, updates = mini_batch_sequences(subject), workload.updates_per_epoch
-    why = f"{prompts} prompts × {responses} responses in updates: {updates}"
+    mini, why = mini_batch_sequences(subject), of_updates(subject)
     lines.add("accumulation", mini // (size * actor.num_gpus), f"{why}; on {actor.num_gpus} GPUs")
     lines.add("generation_batch", workload.num_sequences, why)
     # A launch that is written into says either.
@@ -127,8 +126,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
         lines.add("loss", "grpo", because)
         old = f"workload.old_log_probs: {workload.old_log_probs}"
         lines.add("importance_correction", True, old)
-    lines.add("clip_low", 0.2, because)
-    lines.add("clip_high", 0.2, because)
+    add_clips(subject, lines)
     because = f"workload.kl: {workload.kl}"
     if "reference" in subject.homes:
         lines.ask("kl_coefficient", "KL_COEFFICIENT", "coefficient of the KL divergence, above 0")

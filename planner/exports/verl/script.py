@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 
 from automap.planner.exports import script
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.script import comment
 from automap.planner.exports.subject import Subject
 
 QUOTED = r"""quoted() {
@@ -25,8 +24,7 @@ def script_of(subject: Subject, launch: Launch) -> str:
         *script.environment(subject, launch),
         *_settings(launch.settings),
         *script.start_of_ray(launch),
-        "ray job submit --address=http://127.0.0.1:8265 -- \\\n"
-        f'  python3 -m {framework.entry} "${{settings[@]}}"',
+        script.submit(f"-m {framework.entry}"),
     ]
     return "\n".join(parts) + "\n"
 
@@ -36,13 +34,11 @@ def _settings(settings: Iterable[LaunchSetting]) -> Iterator[str]:
     yield f"{QUOTED}\n"
     yield "# Each setting follows the decision of the plan that it comes from."
     yield "settings=("
-    because = ""
-    for each in settings:
-        if each.because != because:
-            yield from comment(each.because, first="  # ", further="  #   ")
-            because = each.because
-        if each.placeholder:
-            yield f'  "{each.key}=$(quoted "${each.value}")"'
-        else:
-            yield f"  {shlex.quote(f'{each.key}={each.value}')}"
+    yield from script.explained(settings, _words)
     yield ")"
+
+
+def _words(setting: LaunchSetting) -> str:
+    if setting.placeholder:
+        return f'"{setting.key}=$(quoted "${setting.value}")"'
+    return shlex.quote(f"{setting.key}={setting.value}")

@@ -15,16 +15,18 @@ from automap.planner.exports.serving import (
     longest_sequence,
     serving_bytes,
 )
-from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.exports.subject import Subject
 from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
 from automap.planner.exports.verl.role_settings import add_role, add_scoring
 from automap.planner.exports.verl.script import script_of
-from automap.planner.plan.types import CallPlan, CopyPlan
-
-ENDLESS = 1_000_000
-"""Passes over the prompts, so that the number of iterations alone ends a run."""
-CLIPS = {"dapo": (0.2, 0.28)}
-"""Algorithm → (lower, upper) clip of the importance ratio where they differ."""
+from automap.planner.exports.workload import (
+    ENDLESS,
+    add_clips,
+    add_iterations,
+    add_prompts,
+    add_range,
+)
+from automap.planner.plan.types import CallPlan
 
 
 def launch_of(subject: Subject) -> Launch:
@@ -58,9 +60,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     lines.add("advantage", subject.framework.algorithms[algorithm], because)
     lines.add("with_critic", "critic" in subject.homes, because)
     lines.add("dynamic_sampling", algorithm == "dapo", because)
-    low, high = CLIPS.get(algorithm, (0.2, 0.2))
-    lines.add("clip_low", low, because)
-    lines.add("clip_high", high, because)
+    add_clips(subject, lines)
     for kind in ("reward", "loss"):
         lines.add(f"kl_in_{kind}", workload.kl == kind, f"workload.kl: {workload.kl}")
     recomputed = subject.call("actor", "forward") is not None
@@ -87,31 +87,21 @@ def _add_synchrony(subject: Subject, lines: Lines) -> None:
 
 
 def _add_pools(subject: Subject, lines: Lines) -> None:
-    _add_pool(subject, subject.actor, lines, role="actor")
+    add_range(subject, subject.actor, lines, role="actor")
     if subject.apart:
-        _add_pool(subject, subject.rollout, lines, role="rollout")
+        add_range(subject, subject.rollout, lines, role="rollout")
     reward = subject.reward
     lines.add("with_reward_model", reward is not None, _scores(subject))
     apart = reward is not None and reward.first_gpu != subject.actor.first_gpu
     apart = apart or (reward is not None and reward.pool != subject.actor.pool)
     lines.add("reward_pool", apart, _scores(subject))
     if reward is not None and apart:
-        _add_pool(subject, reward, lines, role="reward")
-
-
-def _add_pool(subject: Subject, copy: CopyPlan, lines: Lines, *, role: str) -> None:
-    used = subject.node_range(copy) or NodeRange(1, copy.num_gpus)
-    last = copy.first_gpu + copy.num_gpus - 1
-    because = f"copy {copy.id}: GPUs {copy.first_gpu}-{last} of {copy.pool}"
-    lines.add("nodes", used.num_nodes, because, role=role)
-    lines.add("gpus_per_node", used.gpus_per_node, because, role=role)
+        add_range(subject, reward, lines, role="reward")
 
 
 def _add_batch(subject: Subject, lines: Lines) -> None:
     workload = subject.job.spec.workload
-    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
-    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
-    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
+    add_prompts(subject, lines)
     longest = workload.prompt_length.max_tokens, workload.response_length.max_tokens
     lines.add("prompt_length", longest[0], f"workload.prompt_length: at most {longest[0]}")
     lines.add("longer_prompts", True, f"workload.prompt_length: at most {longest[0]}")
@@ -206,8 +196,7 @@ def _add_run(subject: Subject, lines: Lines) -> None:
     lines.ask("train_files", "TRAIN_FILES", "Parquet file of prompts, as verl reads them")
     lines.ask("validation_files", "VALIDATION_FILES", "likewise; it is opened, and not used")
     iterations, every = workload.iterations, workload.checkpoint_every_iterations
-    said = "" if iterations > 1 else ", as the spec does not say how many to train: set it here"
-    lines.add("iterations", iterations, f"workload.iterations: {iterations}{said}")
+    add_iterations(subject, lines)
     lines.add("passes_over_prompts", ENDLESS, f"workload.iterations: {iterations}")
     because = f"workload.checkpoint_every_iterations: {every}"
     lines.add("checkpoints", -1 if every is None else every, because)

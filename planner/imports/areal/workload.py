@@ -4,7 +4,7 @@ from typing import Any
 
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.exports.refusals import PRECISIONS
-from automap.planner.imports.answers import architecture_of, lengths_of
+from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
 from automap.planner.imports.areal.backends import Backend
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
@@ -67,10 +67,7 @@ def _models(settings: Settings, answers: Answers) -> dict[str, Any]:
         found[role] = actor
         if stated and not (role == "reference" and role not in answers.models):
             found[role] = {"architecture": architecture_of(settings, answers, role)}
-    for role in answers.models.keys() - found.keys():
-        if not answers.spare_models:
-            told = f"--model {role}: the launch has no such model"
-            settings.ask(told, f"one of {', '.join(found)}")
+    need_known_models(settings, answers, found)
     if _has(settings, "critic") and not settings.flag("value_head", "critic"):
         told = f"{settings.where('value_head', 'critic')} is not true: it has no values"
         settings.note("does not fit", told, settings.given("backend", "critic"))

@@ -1,41 +1,21 @@
 """The GPUs of an OpenRLHF launch: a group for each set of models that its switches put together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.pools import MAX_GPUS, Groups, Pools, Range, lined_up
+from automap.planner.imports.pools import MAX_GPUS, Groups, Range, grouped, range_of
 from automap.planner.imports.settings import Settings
 
 
 def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Groups:
     """The ranges of a launch with these models, and what contradicts itself in them."""
-    sizes = {role: _range(settings, role) for role in roles}
+    sizes = {role: range_of(settings, role) for role in roles}
     whole, ahead = settings.flag("colocated"), settings.flag("asynchronous")
     rollout = _rollout(settings, sizes["actor"], shared=whole and not ahead)
     sets = _sets(settings, roles, whole=whole)
     for members in sets:
         _compare(settings, sizes, members, whole=whole)
-    first = [sizes[members[0]] for members in sets]
-    placed = lined_up([*first, *([] if rollout is None else [rollout])], node)
-    homes = {
-        role: replace(sizes[role], first_gpu=at.first_gpu)
-        for members, at in zip(sets, placed, strict=False)
-        for role in members
-    }
-    pools = Pools(
-        placed[0], None if rollout is None else placed[-1], None, tuple(placed[1 : len(sets)])
-    )
-    return Groups(pools, homes)
-
-
-def _range(settings: Settings, role: str) -> Range:
-    nodes, each = settings.size("nodes", role), settings.size("gpus_per_node", role)
-    if nodes * each > MAX_GPUS:
-        told = f"{settings.where('nodes', role)}: {nodes} nodes of {each} GPUs"
-        settings.refuse(told, f"at most {MAX_GPUS} GPUs are priced")
-        return Range(1, 1)
-    return Range(nodes, each)
+    return grouped(sizes, sets, rollout, node)
 
 
 def _rollout(settings: Settings, actor: Range, *, shared: bool) -> Range | None:

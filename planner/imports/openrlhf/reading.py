@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.arguments import of_command, take
-from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.commands import Dialect, job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Overrides
+from automap.planner.imports.keys import earlier
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.openrlhf.commands import jobs_of
@@ -61,13 +61,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
-    scripts = [each for each in files if each.text]
-    if not scripts:
-        names = ", ".join(each.name for each in files) or "no file"
-        remedy = f"name the script that starts python3 -m {framework.entry}"
-        reason = Reason(summary=f"{names}: OpenRLHF is started by a script alone", remedy=remedy)
-        raise NotImportableError(framework.target, [reason])
-    (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
+    (command, place), remarks = job_of_scripts(files, answers, framework, DIALECT)
     found = of_command(command, place, framework, strict=True)
     found.entry = ""
     found.remarks[:0] = remarks
@@ -85,11 +79,7 @@ def _need_version(found: Overrides, framework: Framework) -> None:
     known = {key for each in framework.settings for key in each.keys.values()}
     if len(old) <= sum(key in known for key in found.given):
         return
-    first = old[0]
-    told = f"{first.file} line {first.line} starts an earlier version than {framework.version}"
-    summary = f"{told}: {len(old)} of its arguments have other names now, {first.key} for example"
-    remedy = f"rename them ({first.key} is {framework.replaced[first.key]})"
-    raise NotImportableError(framework.target, [Reason(summary=summary, remedy=remedy)])
+    raise earlier(old, framework, "arguments")
 
 
 def _note_switches(settings: Settings, job: Job) -> None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.answers import architecture_of, lengths_of
+from automap.planner.imports.algorithms import algorithm_named
+from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -76,10 +77,7 @@ def _models(settings: Settings, answers: Answers) -> dict[str, Any]:
         # Without a path of its own it starts as the reward model, or as the actor.
         other = found["reward"] if "reward" in roles else actor
         found["critic"] = _own(settings, answers, "critic", stated=False) or other
-    for role in answers.models.keys() - {"reference", *found}:
-        if not answers.spare_models:
-            told = f"--model {role}: the launch has no such model"
-            settings.ask(told, f"one of {', '.join(found)}")
+    need_known_models(settings, answers, found)
     return found
 
 
@@ -94,18 +92,7 @@ def _own(
 
 
 def _algorithm(settings: Settings) -> str:
-    advantage = settings.text("advantage")
-    algorithms = {
-        theirs: ours for ours, theirs in settings.framework.algorithms.items() if ours != "dapo"
-    }
-    name = algorithms.get(advantage) or PRICED_AS.get(advantage)
-    if advantage in PRICED_AS:
-        told = f"{advantage} makes the calls of {name}, and is priced as it"
-        settings.note("assumed", told, settings.given("advantage"))
-    if name is None:
-        known = ", ".join([*algorithms, *PRICED_AS])
-        settings.refuse(f"{settings.where('advantage')} is {advantage[:60]!r}", f"known: {known}")
-        name = "grpo"
+    name = algorithm_named(settings, PRICED_AS)
     settings.needless("clips")
     settings.needless("kl_estimator")
     return "dapo" if settings.flag("dynamic_sampling") and name == "grpo" else name

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from automap.planner.exports.skyrl.script import QUOTED
 from automap.planner.exports.skyrl.values import quoted
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.commands import Dialect
+from automap.planner.imports.commands import Dialect, prints
 from automap.planner.imports.configurations import override
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.shell.expansion import Expander
-from automap.planner.imports.shell.parser import parse
-from automap.planner.imports.shell.syntax import ShellError, Simple, Word
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import Reading, Started, Walk
+from automap.planner.imports.shell.walk import Reading, Started
 
 STALE, ONE_STEP = "main_fully_async", "main_async"
 """Ends of the names of programs whose rollouts are ahead: by so many iterations, and by one."""
@@ -69,20 +66,5 @@ def take(values: Mapping[str, str], overrides: Overrides) -> None:
             overrides.set(Given(name, value, "--set", 0), over=True)
 
 
-def _printed(text: str, interpreter: Walk, expander: Expander) -> str | None:
-    """What a command substitution prints, of the one that exports write: a quoted value."""
-    if not text.startswith("quoted ") or interpreter.reading.texts.get("quoted") != QUOTED:
-        return None
-    try:
-        [command] = parse(text).commands
-    except (ShellError, ValueError):
-        return None
-    if not isinstance(command, Simple) or len(command.words) != 2:
-        return None
-    word = command.words[1]
-    value = expander.one(word).text if isinstance(word, Word) else None
-    return None if value is None else quoted(value)
-
-
-DIALECT = Dialect(jobs_of, _printed, "python3 -m {}")
+DIALECT = Dialect(jobs_of, prints(QUOTED, quoted), "python3 -m {}")
 """How scripts start SkyRL."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.commands import job_of
+from automap.planner.imports.commands import job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import renamed
+from automap.planner.imports.keys import earlier, renamed
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
-from automap.planner.imports.layouts import engine_layout
+from automap.planner.imports.layouts import engine_layout, engine_named
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import resolved
@@ -51,7 +51,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         reader=read_yaml,
         reasons=list(overrides.reasons),
     )
-    settings.engine = _engine(settings)
+    settings.engine = engine_named(settings)
     groups = groups_of(settings, roles_of(settings), node)
     with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, groups.pools, node))
@@ -73,27 +73,13 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     return imported(settings, job, placed, entry=overrides.entry, own=own)
 
 
-def _engine(settings: Settings) -> str:
-    named, names = settings.text("engine"), settings.framework.engine_names
-    if named in names:
-        return names[named]
-    settings.refuse(f"{settings.where('engine')} is {named[:40]!r}", f"known: {', '.join(names)}")
-    return "fsdp"
-
-
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
     """The overrides of the job that the files start.
 
     Raises:
         NotImportableError: there is none, or it is of an earlier version, or trains nothing.
     """
-    scripts = [each for each in files if each.text]
-    if not scripts:
-        names = ", ".join(each.name for each in files) or "no file"
-        remedy = f"name the script that starts python3 -m {framework.entry}"
-        reason = Reason(summary=f"{names}: SkyRL is started by a script alone", remedy=remedy)
-        raise NotImportableError(framework.target, [reason])
-    (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
+    (command, place), remarks = job_of_scripts(files, answers, framework, DIALECT)
     module = module_of(command, place)
     told = f"{command.source} line {command.line} starts {module[:80]}"
     if module.startswith(EARLIER):
@@ -124,11 +110,7 @@ def _need_version(found: Overrides, framework: Framework) -> None:
     engines = [key for key in found.given if key.startswith("generator.inference_engine.")]
     if not old or engines or len(old) * 10 < sum(key in known for key in found.given):
         return
-    first = old[0]
-    told = f"{first.file} line {first.line} starts an earlier version than {framework.version}"
-    summary = f"{told}: {len(old)} of its keys have other names now, {first.key} for example"
-    remedy = f"rename them ({first.key} is {framework.replaced[first.key]})"
-    raise NotImportableError(framework.target, [Reason(summary=summary, remedy=remedy)])
+    raise earlier(old, framework, "keys")
 
 
 def _note_starts(settings: Settings) -> None:

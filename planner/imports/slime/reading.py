@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.arguments import of_command, take
-from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.commands import Dialect, job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
@@ -53,13 +52,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
-    scripts = [each for each in files if each.text]
-    if not scripts:
-        names = ", ".join(each.name for each in files) or "no file"
-        remedy = f"name the script that starts python3 {framework.entry}"
-        reason = Reason(summary=f"{names}: slime is started by a script alone", remedy=remedy)
-        raise NotImportableError(framework.target, [reason])
-    (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
+    (command, place), remarks = job_of_scripts(files, answers, framework, DIALECT)
     found = of_command(command, place, framework)
     found.remarks[:0] = remarks
     return found

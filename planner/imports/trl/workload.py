@@ -3,7 +3,7 @@
 from typing import Any
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.answers import architecture_of, lengths_of
+from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
 from automap.planner.imports.given import Given
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
@@ -52,10 +52,7 @@ def _models(settings: Settings, answers: Answers, algorithm: str) -> dict[str, A
         told = f"{settings.key('reward_model')}: the model scores in no time"
         settings.note("not priced", told, settings.given("reward_model"))
     settings.assume("rewards take no time (models.reward)")
-    for role in answers.models.keys() - {"reference", *found}:
-        if not answers.spare_models:
-            told = f"--model {role}: the launch has no such model"
-            settings.ask(told, f"one of {', '.join(found)}")
+    need_known_models(settings, answers, found)
     return found
 
 

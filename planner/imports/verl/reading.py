@@ -6,19 +6,16 @@ from automap.planner.errors import NotImportableError, Reason
 from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
-from automap.planner.imports.commands import Dialect, job_of
+from automap.planner.imports.commands import Dialect, job_of, prints
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.keys import renamed
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.imports.layouts import engine_named
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.shell.expansion import Expander
-from automap.planner.imports.shell.parser import parse
-from automap.planner.imports.shell.syntax import ShellError, Simple, Word
-from automap.planner.imports.shell.walk import Walk
 from automap.planner.imports.verl.entries import (
     ENTRIES,
     entry_named,
@@ -52,7 +49,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     if entry is not None:
         in_trainers_words(entry, overrides)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
-    settings.engine = _engine(settings)
+    settings.engine = engine_named(settings)
     pools = pools_of(settings, node)
     with reasons_first(settings):
         spec = spec_of(settings, answers, pools, node)
@@ -60,15 +57,6 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         placed = placement_of(settings, job, pools)
     own = () if entry is None else entry.own
     return imported(settings, job, placed, entry=overrides.entry, own=own)
-
-
-def _engine(settings: Settings) -> str:
-    named = settings.text("engine")
-    names = settings.framework.engine_names
-    if named in names:
-        return names[named]
-    settings.refuse(f"{settings.where('engine')} is {named[:40]!r}", f"known: {', '.join(names)}")
-    return "fsdp"
 
 
 def _take(values: Mapping[str, str], overrides: Overrides) -> None:
@@ -102,21 +90,6 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
     return found
 
 
-def _printed(text: str, interpreter: Walk, expander: Expander) -> str | None:
-    """What a command substitution prints, of the one that exports write: a quoted value."""
-    if not text.startswith("quoted ") or interpreter.reading.texts.get("quoted") != QUOTED:
-        return None
-    try:
-        [command] = parse(text).commands
-    except (ShellError, ValueError):
-        return None
-    if not isinstance(command, Simple) or len(command.words) != 2:
-        return None
-    word = command.words[1]
-    value = expander.one(word).text if isinstance(word, Word) else None
-    return None if value is None else hydra_quoted(value)
-
-
 def _stem(name: str) -> str:
     """The name of a configuration: its file's, without the ending."""
     return name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
@@ -124,7 +97,7 @@ def _stem(name: str) -> str:
 
 DIALECT = Dialect(
     jobs_of,
-    _printed,
+    prints(QUOTED, hydra_quoted),
     "python3 -m {}, or its configuration (.yaml)",
     sections=("actor_rollout_ref",),
     bases=("ppo_trainer", "ppo_megatron_trainer"),

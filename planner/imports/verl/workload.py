@@ -7,7 +7,8 @@ from pydantic import ValidationError
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
-from automap.planner.imports.answers import architecture_of, lengths_of
+from automap.planner.imports.algorithms import algorithm_named
+from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -31,18 +32,7 @@ MAX_STALENESS = 16
 
 def algorithm_of(settings: Settings) -> str:
     """The algorithm of a launch."""
-    advantage = settings.text("advantage")
-    algorithms = {
-        theirs: ours for ours, theirs in settings.framework.algorithms.items() if ours != "dapo"
-    }
-    if advantage in PRICED_AS:
-        told = f"{advantage} makes the calls of {PRICED_AS[advantage]}, and is priced as it"
-        settings.note("assumed", told, settings.given("advantage"))
-    name = algorithms.get(advantage) or PRICED_AS.get(advantage)
-    if name is None:
-        known = ", ".join([*algorithms, *PRICED_AS])
-        settings.refuse(f"{settings.where('advantage')} is {advantage[:60]!r}", f"known: {known}")
-        name = "grpo"
+    name, advantage = algorithm_named(settings, PRICED_AS), settings.text("advantage")
     dynamic = settings.flag("dynamic_sampling")
     for clip in ("clip_low", "clip_high"):
         settings.needless(clip)
@@ -111,10 +101,7 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
     else:
         settings.needless("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
-    for role in answers.models.keys() - {"reference", *found}:
-        if answers.spare_models:
-            continue
-        settings.ask(f"--model {role}: the launch has no such model", f"one of {', '.join(found)}")
+    need_known_models(settings, answers, found)
     return found
 
 

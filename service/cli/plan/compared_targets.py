@@ -1,6 +1,7 @@
 """`automap compare --targets`: the best plan of a job inside each target, in one table."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,8 @@ from automap.service.cli.terminal.failures import BadInputError, need_valid
 from automap.service.cli.terminal.tables import plain_table
 
 ALL = "all"
+SAME = 5e-4
+"""Share by which a plan may be above the best one and be shown as no dearer."""
 
 
 def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
@@ -37,9 +40,9 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
         return
     out = console.stdout_console()
     costs.sort(key=lambda each: (each.plan is None, _objective(each)))
-    free = min((e.free_value for e in costs if e.free_value is not None), default=None)
-    if free is not None:
-        out.print(f"Best of all that can be priced: {formats.objective_text(spec.search, free)}\n")
+    best = best_of_all(spec, costs)
+    if best:
+        out.print(f"Best of all that can be priced: {best}\n")
     out.print(_table(costs))
     for each in costs:
         if each.plan is None:
@@ -53,6 +56,21 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
     if not given.details:
         told = "--details lists every limit of each target, and `automap targets SPEC` its cost."
         out.print(Text(f"\n{told}", style="dim"))
+
+
+def best_of_all(spec: JobSpec, costs: Iterable[TargetCost]) -> str:
+    """What plans cost at least, by engine where targets generate with several; empty: not known."""
+    found: dict[str, float] = {}
+    for each in costs:
+        if each.plan is not None and each.free_value is not None:
+            asked = "rollout_engine" in each.otherwise
+            engine = (spec if asked else each.plan.spec).workload.rollout_engine
+            found[engine] = min(found.get(engine, each.free_value), each.free_value)
+    texts = {engine: formats.objective_text(spec.search, value) for engine, value in found.items()}
+    if len(set(texts.values())) < 2:
+        return next(iter(texts.values()), "")
+    engines = sorted(found, key=lambda each: found[each])
+    return ", ".join(f"{texts[engine]} with {engine}" for engine in engines)
 
 
 def _objective(cost: TargetCost) -> float:
@@ -76,14 +94,23 @@ def _otherwise(spec: JobSpec, cost: TargetCost) -> str:
 def _print_lacks(cost: TargetCost, out: Console, *, details: bool) -> None:
     """What of the best plan of all a target cannot run, and with details all that it cannot."""
     if cost.plan is not None and cost.free_value is not None:
-        what = "cannot run the best of all plans as it is:" if cost.lacks else "runs the best plan"
-        out.print(Text(f"\n{cost.target} {what}", style="bold"))
+        out.print(Text(f"\n{cost.target} {_beside_the_best(cost)}", style="bold"))
         for line in cost.lacks:
             out.print(Text(f"  {formats.printable(line)}", style="dim"), soft_wrap=True)
     if details:
         out.print(Text(f"\n{cost.target} cannot be told:", style="bold"))
         for line in _unsaid(cost) or ["nothing that plans decide is beyond it"]:
             out.print(Text(f"  {line}", style="dim"), soft_wrap=True)
+
+
+def _beside_the_best(cost: TargetCost) -> str:
+    if cost.lacks:
+        return "cannot run the best of all plans as it is:"
+    if cost.plan is None or not cost.share or cost.share < SAME:
+        return "runs the best plan"
+    if cost.plan.search.status == "optimal":
+        return "runs the best plan, and its software is priced as slower"
+    return "runs the best plan, which its own search did not find in time"
 
 
 def _table(costs: list[TargetCost]) -> Table:

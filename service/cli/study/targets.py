@@ -10,6 +10,7 @@ from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS
 from automap.service.cli.backends.local import Local
 from automap.service.cli.options.plans import TargetsArguments
+from automap.service.cli.plan.compared_targets import best_of_all
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import need_valid
@@ -38,9 +39,8 @@ def run_targets(given: TargetsArguments) -> None:
 
 def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
     out.print(Text(f"{formats.printable(spec.name)}: best plans by target", style="bold"))
-    free = min((c.free_value for c in costs if c.free_value is not None), default=None)
-    if free is not None:
-        best = formats.objective_text(spec.search, free)
+    best = best_of_all(spec, costs)
+    if best:
         out.print(f"  without a target {best}, of all that can be priced")
     for cost in costs:
         if cost.plan is None:

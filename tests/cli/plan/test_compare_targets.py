@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from automap.planner import TargetCost
 from automap.planner.targets import TARGETS
+from automap.service.cli.plan.compared_targets import best_of_all
 from tests.cli.commands import call
+from tests.helpers.framework_plans import Wanted, plan_of
+from tests.helpers.slime_plans import SGLANG
 from tests.helpers.small_jobs import small_job
 
 
@@ -38,8 +42,22 @@ def test_every_target_has_a_row_the_best_first(
     # Every limit that a plan meets is told; all others only where they are asked for.
     cannot = out.count(" cannot run the best of all plans as it is:\n  ")
     assert cannot >= 4
-    assert cannot + out.count(" runs the best plan\n") == 8
+    assert cannot + out.count(" runs the best plan") == 8
     assert "cannot be told:" not in out
+
+
+def test_the_best_of_all_is_told_by_engine_where_there_are_several() -> None:
+    spec, plan = small_job("grpo"), plan_of(Wanted())
+    theirs = plan.model_copy(update={"spec": plan_of(Wanted(workload=SGLANG)).spec})
+    costs = [
+        TargetCost(target="verl@0.9.1", plan=plan, free_value=4.0),
+        TargetCost(target="skyrl@0.3.0", plan=plan, free_value=4.0),
+        TargetCost(target="slime@0.3.1", plan=theirs, free_value=3.0),
+    ]
+    told = best_of_all(spec, costs)
+    assert told == "3.00 s per iteration with sglang, 4.00 s per iteration with vllm"
+    assert best_of_all(spec, costs[:2]) == "4.00 s per iteration"
+    assert best_of_all(spec, []) == ""
 
 
 def test_details_are_every_limit(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:

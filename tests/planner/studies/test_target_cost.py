@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
-from automap.planner.studies.target_cost import target_cost
+from automap.planner.job.resolution import resolve
+from automap.planner.studies.target_cost import TargetCost, _beside, _Found, target_cost
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.limits import limits
-from automap.planner.targets.tables import ANY
+from automap.planner.targets.skyrl import SKYRL
+from automap.planner.targets.tables import ANY, inside
 from automap.planner.targets.target import Target
 from automap.planner.targets.verl import VERL
+from tests.helpers.framework_plans import Wanted, plan_of
 from tests.helpers.small_jobs import pool, small_job
 
 PPO = small_job("ppo", cluster__pools=[pool(2, gpu="h100-80gb-sxm")])
@@ -70,3 +73,18 @@ def test_what_a_target_cannot_run_has_a_reason() -> None:
 
 def test_limits_may_be_left_out() -> None:
     assert target_cost(small_job("grpo"), AUTOMAP.name, by_limit=False).limits == []
+
+
+@pytest.mark.parametrize("target", [SKYRL, VERL])
+def test_what_is_lacked_is_of_the_best_plan_of_all(target: Target) -> None:
+    """It may be another target's: here of one with virtual stages, which SkyRL has not."""
+    wanted = Wanted(model="qwen2.5-1.5b", pipeline=2, tensor=2)
+    own, best = plan_of(wanted), plan_of(wanted.but(virtual=2))
+    dearer = own.search.model_copy(update={"objective_value": 2 * best.search.objective_value})
+    cost = TargetCost(target=target.name, plan=own.model_copy(update={"search": dearer}))
+    found = _beside(_Found(cost, "the same job", resolve(inside(own.spec, target.name))), best)
+    assert found.free_value == best.search.objective_value
+    assert found.share == pytest.approx(1.0)
+    assert any("virtual_pipeline_parallel_size" in each for each in found.lacks) == (
+        target is SKYRL
+    )

@@ -1,0 +1,89 @@
+"""What launches of all frameworks say alike: batches, iterations, clips, ranges and engines."""
+
+import math
+
+from automap.planner.exports.batches import mini_batch_sequences
+from automap.planner.exports.lines import Lines
+from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.plan.types import CallPlan, CopyPlan
+
+CLIP = 0.2
+"""How far the importance ratio may be from 1."""
+UPPER_CLIPS = {"dapo": 0.28}
+"""Algorithm → how far it may be above 1, where that is more."""
+ENDLESS = 1_000_000
+"""Passes over the prompts, so that the number of iterations alone ends a run."""
+
+
+def upper_clip(subject: Subject) -> float:
+    """How far the importance ratio may be above 1."""
+    return UPPER_CLIPS.get(subject.job.spec.algorithm or "", CLIP)
+
+
+def add_clips(subject: Subject, lines: Lines) -> None:
+    """The lower and the upper clip of the importance ratio."""
+    because = f"algorithm: {subject.job.spec.algorithm}"
+    lines.add("clip_low", CLIP, because)
+    lines.add("clip_high", upper_clip(subject), because)
+
+
+def add_prompts(subject: Subject, lines: Lines) -> None:
+    """Prompts of an iteration, and responses to each."""
+    workload = subject.job.spec.workload
+    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
+    lines.add("prompts", prompts, f"workload.prompts_per_iteration: {prompts}")
+    lines.add("responses_per_prompt", responses, f"workload.responses_per_prompt: {responses}")
+
+
+def of_updates(subject: Subject) -> str:
+    """Where the number of sequences of an update comes from."""
+    workload = subject.job.spec.workload
+    prompts, responses = workload.prompts_per_iteration, workload.responses_per_prompt
+    updates = workload.updates_per_epoch
+    return f"{prompts} prompts × {responses} responses in updates: {updates}"
+
+
+def add_mini_batch(subject: Subject, lines: Lines) -> None:
+    """Sequences of an update."""
+    lines.add("mini_batch", mini_batch_sequences(subject), of_updates(subject))
+
+
+def unsaid_iterations(subject: Subject) -> str:
+    """What is added to the reason of a number of iterations that the spec does not say."""
+    if subject.job.spec.workload.iterations > 1:
+        return ""
+    return ", as the spec does not say how many to train: set it here"
+
+
+def add_iterations(subject: Subject, lines: Lines) -> None:
+    """Iterations of the run."""
+    iterations = subject.job.spec.workload.iterations
+    because = f"workload.iterations: {iterations}{unsaid_iterations(subject)}"
+    lines.add("iterations", iterations, because)
+
+
+def recompute_of(subject: Subject) -> tuple[str, str]:
+    """(what of the actor's activations is recomputed, the decision that it comes from)."""
+    train = subject.call("actor", "train")
+    recompute = (train.recompute if train else None) or "none"
+    return recompute, f"actor.train: recompute {recompute}"
+
+
+def add_range(subject: Subject, copy: CopyPlan, lines: Lines, *, role: str) -> None:
+    """Nodes of a copy, and its GPUs on each, as those of a role."""
+    used = subject.node_range(copy) or NodeRange(1, copy.num_gpus)
+    last = copy.first_gpu + copy.num_gpus - 1
+    because = f"copy {copy.id}: GPUs {copy.first_gpu}-{last} of {copy.pool}"
+    lines.add("nodes", used.num_nodes, because, role=role)
+    lines.add("gpus_per_node", used.gpus_per_node, because, role=role)
+
+
+def sequences_at_once(
+    subject: Subject, call: CallPlan, engines: int, *, of: str = "engines"
+) -> tuple[int, str]:
+    """(sequences on the fullest of so many engines, why); `of`: what engines are called.
+
+    With dynamic sampling they are more than are trained on.
+    """
+    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
+    return math.ceil(sequences / engines), f"{sequences} sequences on {of}: {engines}"
