@@ -53,16 +53,18 @@ STACK_PRIORS: dict[TrainingStack, tuple[float, float]] = {
     "fsdp": (0.7, 1.0),
     # Triton's kernels take 1.3 to 1.5 times as long as FlashAttention-2's (same paper).
     "fsdp-eager": (0.5, 1.0),
-    # Products and the traffic of scores, by fused softmax kernels.
-    "megatron-2021": (0.8, 1.4),
-    "megatron-deepspeed": (0.8, 1.4),
+    # Products and the traffic of scores, by fused softmax kernels; bias, dropout and sums are fused
+    # (Narayanan et al. 2021, arXiv:2104.04473, section 4.2).
+    "megatron-2021": (0.8, 1.0),
+    "megatron-deepspeed": (0.8, 1.0),
 }
 """Stack → attention's share, and passes of its elementwise kernels: fused, or one by one."""
 GENERATION_PRIORS = (
     (("volta", "ampere", "ada", "none", "hopper"), "sustained_share", 0.94, CLOCKS),
     # arXiv:2407.08608: FlashAttention-2 reaches 35 % of an H100's peak, kernels made for it 75 %.
     (("hopper",), "attention_share", 0.7, KERNEL),
-    (("hopper",), "eight_bit_gain", 1.1, KERNEL),
+    # TensorRT-LLM's kernels: their efficiency in 8 bits over that in 16, without the cast.
+    (("hopper", "blackwell", "blackwell-ultra"), "eight_bit_gain", 0.93, CLOCKS),
     (("blackwell",), "sustained_share", 0.94, CLOCKS),
     (("blackwell",), "attention_share", 0.85, KERNEL),
     # A tenth to a sixth more power than Blackwell's, and twice the exponentials.

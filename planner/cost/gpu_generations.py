@@ -19,7 +19,7 @@ class Generation:
     sustained_share: float = 0.94
     """Rate of matrix products under hours of load over that of a short benchmark."""
     eight_bit_gain: float = 1.0
-    """Rate of training's products in 8 bits over the fastest engine kernel measured at a shape."""
+    """Rate of training's products in 8 bits over the tables' without the casts timed with them."""
     attention_share: float = 1.0
     """Rate of training's attention over the tables' context kernel, times the stack's share."""
 
@@ -32,13 +32,12 @@ GENERATIONS: dict[str, Generation] = {
     # Kernels written for Ampere miss the asynchronous tensor instructions: Shah et al. 2024
     # (arXiv:2407.08608) measure FlashAttention-2 at 35 % of an H100's peak, and kernels made for
     # it 1.5 to 2 times as fast.
-    # In 8 bits training's forward sums in the tensor cores' own precision, which engines avoid.
-    "hopper": Generation(eight_bit_gain=1.1, attention_share=0.7),
+    "hopper": Generation(eight_bit_gain=0.93, attention_share=0.7),
     # Training's attention there is cuDNN's, made for the generation.
-    "blackwell": Generation(attention_share=0.85),
+    "blackwell": Generation(eight_bit_gain=0.93, attention_share=0.85),
     # Tables of its own are missing: Blackwell's efficiency is carried over, on a tenth to a sixth
     # more power (B300 1,100 W for 1,000, GB300 1,400 W for 1,200) and twice the exponentials.
-    "blackwell-ultra": Generation(sustained_share=1.06, attention_share=1.1),
+    "blackwell-ultra": Generation(sustained_share=1.06, eight_bit_gain=0.93, attention_share=1.1),
     # No table is of an AMD GPU: the H200's efficiency stands in for it. A public comparison
     # measured bf16 products at 620 TFLOP/s on an MI300X and at 720 on an H100 and H200, 47 % and
     # 73 % of their peaks (SemiAnalysis, "MI300X vs H100 vs H200", 22 December 2024); CDNA 4 is

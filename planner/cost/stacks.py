@@ -57,9 +57,6 @@ class StackMemory:
     as the product read it; otherwise in 16, to be cast again."""
     selective: SelectiveRecompute = "core_attention"
     """What selective recomputation makes again."""
-    sequence_parallel: bool = True
-    """Tensor groups split the inputs and outputs of norms among their ranks (Korthikanti et al.
-    2022, arXiv:2205.05198)."""
     keeps_outputs: bool = False
     """A pipeline stage keeps what it has sent until the backward pass of that micro-batch."""
     written_out: bool = False
@@ -88,6 +85,9 @@ class SoftwareStack:
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     host_work: Literal["megatron-core", "fsdp"]
     """The framework whose measured host work applies, where a profile has measured it."""
+    sequence_parallel: bool = True
+    """Tensor groups split norms, residual sums and what they keep among their ranks (Korthikanti et
+    al. 2022, arXiv:2205.05198); otherwise every rank has all tokens there."""
     overlaps_data: bool = True
     """Gradients are reduced and weights gathered beside the passes; otherwise after and before
     them."""
@@ -199,18 +199,25 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "Megatron-LM before flash attention, 2021 and 2022",
             attention="unfused",
             attention_share=0.73,
-            elementwise_passes=1.38,
+            elementwise_passes=0.98,
             collective_slowdown=1.05,
             host_work="megatron-core",
+            sequence_parallel=False,
+            overlaps_data=False,
+            # Gradients of fp16 runs are accumulated and reduced in fp16, after the passes, and cast
+            # for the step (megatron/optimizer/optimizer.py, 2.x).
+            memory=StackMemory(gradient_bytes=2, step_bytes=4),
         ),
         SoftwareStack(
             "megatron-deepspeed",
             "Megatron-LM on DeepSpeed's pipeline engine, before flash attention, 2022",
             attention="unfused",
             attention_share=0.57,
-            elementwise_passes=1.38,
-            collective_slowdown=2.0,
+            elementwise_passes=0.98,
+            collective_slowdown=1.7,
             host_work="megatron-core",
+            sequence_parallel=False,
+            overlaps_data=False,  # PipelineEngine reduces after the last backward pass.
             # deepspeed/runtime/zero/stage_1_and_2.py (0.6): 16-bit gradients are flattened (2) and
             # cast to fp32 (4) at the step; reduce_bucket_size is 5e8 elements of 2 bytes.
             memory=StackMemory(
@@ -219,7 +226,6 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
                 bucket_bytes=1_000_000_000,
                 # The loss of that time subtracts the maximum into a second fp32 copy.
                 logit_bytes=constants.TRAIN_LOGITS_BYTES + 4,
-                sequence_parallel=False,
                 keeps_outputs=True,
             ),
         ),

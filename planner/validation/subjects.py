@@ -220,8 +220,11 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
         raise CannotPredictError("expert parallelism without experts")
     if pipeline > 1 and row.virtual_pipeline_parallel_size is None:
         assumptions.add("virtual_pipeline_parallel_size not stated: 1")
-    if tensor > 1 and row.sequence_parallel == 0 and splits_sequences(row, defaults):
+    splits = splits_sequences(row, defaults)
+    if tensor > 1 and row.sequence_parallel == 0 and splits:
         assumptions.add("sequence parallelism is priced although the run had none")
+    if tensor > 1 and row.sequence_parallel == 1 and not splits:
+        assumptions.add("no sequence parallelism is priced although the run had it")
     if row.sharding is None and row.num_gpus > 1:
         assumptions.add(
             f"sharding not stated: {defaults.sharding} ({defaults.name}: {defaults.why})"
@@ -252,7 +255,7 @@ def stack_of(row: RunRow, defaults: Framework) -> TrainingStack:
 
 def splits_sequences(row: RunRow, defaults: Framework) -> bool:
     """Whether the row is priced with sequence parallelism."""
-    return STACKS[stack_of(row, defaults)].memory.sequence_parallel
+    return STACKS[stack_of(row, defaults)].sequence_parallel
 
 
 def framework(row: RunRow, assumptions: Assumptions) -> Framework:

@@ -50,7 +50,7 @@ def layer_activation_bytes(
     input alone.
     """
     tensor = tensor_parallel_size
-    hidden = arch.hidden_size / (tensor if stack.memory.sequence_parallel else np.ones_like(tensor))
+    hidden = arch.hidden_size / (tensor if stack.sequence_parallel else np.ones_like(tensor))
     in_fp32 = arch.gated_mlp and stack.memory.written_out
     blocks = (arch.mixer != "none") + (mlp != "none")
     before, after = _mlp_elements(arch, tensor, mlp=mlp, written_out=stack.memory.written_out)

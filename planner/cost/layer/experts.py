@@ -52,11 +52,12 @@ def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
     forward, backward = linears_seconds(context, batch.tokens, linears)
     experts, experts_backward = experts_seconds(context, batch)
     sorting = permutation_seconds(context, batch)
+    biases, biases_backward = bias_seconds(context, batch)
     attention = layer_attention(context, batch)
     return layer_seconds(
         context,
-        forward=add(forward, experts, sorting),
-        backward=add(backward, experts_backward, sorting),
+        forward=add(forward, experts, sorting, biases),
+        backward=add(backward, experts_backward, sorting, biases_backward),
         attention=attention,
         elementwise=elementwise_seconds(context, batch, width),
         communication=communication,
@@ -107,6 +108,24 @@ def permutation_seconds(context: KernelContext, batch: MicroBatch) -> Timed:
     per_token = np.where(group > 1, 6 * copies + 2, 2 * copies + 2) * arch.expert_hidden_size
     tokens = ceil_div(batch.tokens, batch.tensor_parallel_size)
     return context.profile.memory_bound(context.element_bytes * per_token * tokens)
+
+
+def bias_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds that biases of routed experts add, by bytes moved; 0 without.
+
+    A grouped product does not add them to its result: that is weighted with a token's
+    probability, in fp32, by one eager kernel after another (Megatron-core 0.16,
+    `TEGroupedMLP._apply_bias`; backward its gradients, and sums over tokens of both biases').
+    """
+    arch = context.model.architecture
+    copies = ceil_div(batch.tokens, batch.tensor_parallel_size) * arch.num_experts_per_token
+    if not arch.linear_bias:
+        nothing = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
+        return nothing, nothing
+    up = arch.moe_intermediate_size * (2 if arch.gated_mlp else 1)
+    after = constants.BIAS_FORWARD_BYTES * arch.expert_hidden_size
+    back = constants.BIAS_BACKWARD_BYTES * arch.expert_hidden_size + context.element_bytes * up
+    return context.profile.memory_bound(copies * after), context.profile.memory_bound(copies * back)
 
 
 def expert_exchange(context: KernelContext, batch: MicroBatch) -> Timed:

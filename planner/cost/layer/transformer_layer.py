@@ -172,7 +172,12 @@ def _product_seconds(context: KernelContext, products: Sequence[Product]) -> lis
         np.concatenate([np.broadcast_to(size, rows) for size in sizes])
         for sizes in zip(*products, strict=True)
     )
-    short = context.profile.gemm(m, n, k, precision=precision, collector=collector)
+    # Engines' fp8 products were timed with the cast of their operand. Training's is cast before, by
+    # kernels that are counted apart.
+    cast_before = precision == "fp8" and not context.profile.measured_here
+    short = context.profile.gemm(
+        m, n, k, precision=precision, collector=collector, captured=cast_before
+    )
     generation = over_tables(context.profile)
     gain = generation.eight_bit_gain if precision == "fp8" else 1.0
     lasting = scaled(short, 1.0 / (generation.sustained_share * gain))
@@ -200,9 +205,16 @@ def _linear(
     """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
     forward, data_gradient, *training = products
     if context.product_bytes < context.element_bytes:
-        # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
-        traffic = constants.CAST_BYTES * tokens * linear.outputs
-        data_gradient = add(data_gradient, context.profile.memory_bound(traffic))
+        outgoing = constants.CAST_BYTES * tokens * linear.outputs
+        if context.stack.memory.eight_bit_copy_bytes:
+            # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
+            data_gradient = add(data_gradient, context.profile.memory_bound(outgoing))
+        else:
+            # Nothing cast is kept: each pass casts the weights, and forward its input.
+            weights = constants.CAST_BYTES * linear.inputs * linear.outputs
+            incoming = constants.CAST_BYTES * tokens * linear.inputs
+            forward = add(forward, context.profile.memory_bound(weights + incoming))
+            data_gradient = add(data_gradient, context.profile.memory_bound(weights + outgoing))
     if not training:
         return forward, data_gradient
     if context.model.lora_rank is None:
@@ -248,13 +260,15 @@ def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
 def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArray) -> Timed:
     """Forward seconds of one layer's norms, residuals, rotary and activation, by bytes moved.
 
-    Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
-    rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    Two norms read and write h, two residual sums read 2h and write h: over 1/t of the tokens with
+    sequence parallelism, else over all on every rank (Korthikanti et al. 2022, arXiv:2205.05198).
+    Rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
     """
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
+    ranks = tensor if context.stack.sequence_parallel else np.ones_like(tensor)
     rotary = 2 * mixer_width(arch) / tensor
     activation = width * (3 if arch.gated_mlp else 2)
-    per_token = 10 * arch.hidden_size / tensor + rotary + activation
+    per_token = 10 * arch.hidden_size / ranks + rotary + activation
     kernels = 6.0
     num_bytes = np.asarray(context.element_bytes * per_token * batch.tokens, dtype=np.float64)
     passes = context.stack.elementwise_passes

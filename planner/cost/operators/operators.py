@@ -37,7 +37,7 @@ ENGINE_COLLECTOR = "vllm"
 differently and differ by a factor of 2, so a median over them would belong to none."""
 FASTEST = "fastest"
 """Stands for a collector's name and means the fastest kernel that any measured at a shape. Training
-has these for fp8 products: its library chooses among kernels, and its operands are cast already."""
+has these for fp8 products, as its library chooses among kernels."""
 
 CONFIG_NEIGHBOURS = 3
 """Number of measured configurations that are blended for one that was not measured."""

@@ -114,9 +114,9 @@ class Profile:
 
         fp16 is as fast as bf16; fp32 and 4-bit weights take the efficiency of bf16 at the same
         shape. `collector`
-        names whose fp8 kernels count (default: vLLM's). `captured`: as part of a CUDA graph. The
-        fp8 products were measured with a quantisation and a launch of their own each, which is
-        most of a small one's time; in a graph one takes at most what the efficiency of bf16 gives.
+        names whose fp8 kernels count (default: vLLM's). The fp8 products were measured with a
+        quantisation and a launch of their own each. `captured`: without both, in a CUDA graph or
+        where operands are cast already; then one takes at most what the efficiency of bf16 gives.
         """
         precision = known_precision(precision)
         if captured and precision == "fp8":

@@ -532,14 +532,23 @@ def test_a_weight_sync_inside_one_node_does_not_cross_the_network():
     assert one.breakdown[name] < 0.5 * two.breakdown[name]
 
 
-@pytest.mark.parametrize(("kind", "told"), [("training", True), ("memory", False)])
-def test_only_what_is_priced_with_sequence_parallelism_says_so(kind, told):
-    """Of DeepSpeed's runs of 2021 the memory is priced with a stack that has none."""
-    source = {"source": "V100 tuning notes", "sequence_parallel": "0"}
+@pytest.mark.parametrize("kind", ["training", "memory"])
+@pytest.mark.parametrize(
+    ("source", "stated", "told"),
+    [
+        ("Megatron-LM examples", "0", "sequence parallelism is priced although the run had none"),
+        ("Megatron-LM examples", "1", None),
+        ("BigScience notes", "0", None),
+        ("BigScience notes", "1", "no sequence parallelism is priced although the run had it"),
+    ],
+)
+def test_rows_priced_with_another_sequence_parallelism_say_so(kind, source, stated, told):
     cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
-    memory_cells = {"measured_by": "torch", "peak_memory_bytes": "6e10"}
-    (one, *_) = predicted(kind, (TRAINING if kind == "training" else cells | memory_cells) | source)
-    assert any("sequence parallelism is priced" in text for text in one.assumptions) == told
+    memory_cells = cells | {"measured_by": "torch", "peak_memory_bytes": "6e10"}
+    row = (TRAINING if kind == "training" else memory_cells) | {"precision": "fp16"}
+    (one, *_) = predicted(kind, row | {"source": source, "sequence_parallel": stated})
+    about = [text for text in one.assumptions if "sequence parallelism" in text]
+    assert about == ([] if told is None else [told])
 
 
 def test_a_precision_that_the_stack_lacks_is_said_and_not_priced():

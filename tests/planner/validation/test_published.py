@@ -41,16 +41,17 @@ REACHED = {
     ("generation", "prefill_seconds", "dense"): (3, 0.030, 0.028),
     ("generation", "prefill_seconds", "experts that may draft"): (1, 0.100, 0.100),
     ("memory", "peak_memory_bytes", "dense"): (16, 0.041, 0.060),
-    ("rlhf", "generation_share", "dense"): (1, 0.045, 0.045),
-    ("rlhf", "iteration_seconds", "dense"): (4, 0.030, 0.038),
+    ("rlhf", "generation_share", "dense"): (1, 0.040, 0.040),
+    # One of the four is in fp8: without the casts timed with the tables' products it is 6 % fast.
+    ("rlhf", "iteration_seconds", "dense"): (4, 0.039, 0.047),
     ("rlhf", "iteration_seconds", "experts"): (6, 0.028, 0.044),
     ("rlhf", "log_prob_share", "dense"): (1, 0.038, 0.038),
     ("rlhf", "training_share", "dense"): (1, 0.066, 0.066),
-    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.045, 0.047),
-    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.090, 0.091),
-    ("training", "iteration_seconds", "experts, 16-bit"): (2, 0.392, 0.392),
+    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.041, 0.047),
+    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.074, 0.091),
+    ("training", "iteration_seconds", "experts, 16-bit"): (2, 0.387, 0.387),
     # Latent attention by all its products, as above.
-    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.088, 0.103),
+    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.088, 0.085),
 }
 MARGIN = 1.1
 OUT_OF_MEMORY_FOUND = 3
