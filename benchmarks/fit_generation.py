@@ -30,7 +30,7 @@ from automap.planner import catalogue
 from automap.planner.cost import constants
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.validation.generation import may_draft, predict_generation
+from automap.planner.validation.generation import WITH_PROMPTS, may_draft, predict_generation
 from automap.planner.validation.groups import load_stratum
 from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
@@ -53,7 +53,6 @@ PRIORS = {
 """Constant of an engine → its value by kernels and launches, and the width of ln."""
 SHARED = "ENGINE_EXPERT_LAYER_SECONDS"
 SHARED_PRIOR = Prior(SHARED, 30e-6, HOST)
-INTERRUPTED = "interrupting_prefill_seconds"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Basis:
     slopes: np.ndarray
     """Seconds per unit of layer, sequence and all-reduce constants, and of the shared one."""
     prefill: float
-    """Seconds of interrupting prefills, were launching free."""
+    """Seconds of steps with prompts, were launching free."""
     launches: float
     """Seconds of the same per unit of prefill_layer_seconds, were the work free."""
 
@@ -76,7 +75,7 @@ class Basis:
 
 
 def step_parts(row: GenerationRow, values: dict[str, float], shared: float) -> tuple[float, float]:
-    """(decode, interrupting prefills) of a row with these constants."""
+    """(steps without prompts and host, steps with prompts) of a row with these constants."""
     kept, kept_shared = ENGINES[row.engine], constants.ENGINE_EXPERT_LAYER_SECONDS
     ENGINES[row.engine] = replace(kept, **values)
     setattr(constants, SHARED, shared)
@@ -87,7 +86,7 @@ def step_parts(row: GenerationRow, values: dict[str, float], shared: float) -> t
         setattr(constants, SHARED, kept_shared)
     if not isinstance(found, Estimate):
         raise found
-    prefill = found.breakdown[INTERRUPTED]
+    prefill = found.breakdown[WITH_PROMPTS]
     return found.value - prefill, prefill
 
 

@@ -9,7 +9,9 @@ from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.cost import constants, memory
 from automap.planner.cost.estimates import BytesColumns
 from automap.planner.cost.generation import generate_call
+from automap.planner.cost.generation.decode import EngineShapes
 from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
+from automap.planner.cost.generation.mixed_step import mixed_step_seconds
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.dataflow.graph import Call
@@ -33,6 +35,12 @@ FEW_REQUESTS = 4
 TOGETHER = 2
 """Requests of a service that end, and whose successors are prefilled, in one and the same step.
 Fitted: interruptions of a decoding request grow as requests in flight less two to three."""
+WITH_PROMPTS = "steps_with_prompts_seconds"
+HOST = "overhead_seconds"
+"""Parts of a mean decode step: of steps that take in prompts, or wait for them; of the host."""
+DRAWN_LENGTHS = ((1024, 1024), (1024, 8192), (8192, 1024))
+"""(prompt, response) tokens of InferenceX's workloads. Its client draws both lengths of a request
+between 80 and 100 % of these (random-range-ratio 0.8), so requests do not stay in step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ def predict_generation(
 ) -> dict[str, Estimate | CannotPredictError]:
     """Predict the measured columns of a row, each as its table defines it.
 
-    A decode step includes the prefills that interrupt it; see `interruptions`.
+    A decode step is the mean over steps with and without prompts; see `interruptions`.
 
     Raises:
         CannotPredictError: the row leaves out what decides its time, or does not fit.
@@ -119,23 +127,65 @@ def _decode_step(
     running: int,
 ) -> Estimate:
     tokens = server.workload.response_length.max_tokens
-    times = interruptions(server, running / server.replicas)
-    interrupted = times * float(one.prefill.total[0]) / tokens
-    parts = _parts(phases.decode, 1.0 / tokens) | {"interrupting_prefill_seconds": interrupted}
+    joining = interruptions(server, running / server.replicas) / tokens
+    if ENGINES[server.workload.rollout_engine].prefill_first:
+        # Prompts that came together pass in full chunks, one that comes alone in its own.
+        passed = phases if stays_in_step(server.workload) else one
+        each = float(passed.prefill.total[0] / passed.running.sequences[0])
+        parts = _parts(phases.decode, 1.0 / tokens) | {WITH_PROMPTS: joining * each}
+    else:
+        parts = _shared_steps(server, phases, running / server.replicas, joining)
     return Estimate(sum(parts.values()), parts)
 
 
-def interruptions(server: Server, running: float) -> float:
-    """Number of prefills that interrupt a request's decoding, with `running` on its replica.
+def _shared_steps(
+    server: Server, phases: generate_call.GenerationPhases, running: float, joining: float
+) -> dict[str, float]:
+    """Parts of the mean step where prompts, `joining` per step, share steps with what decodes.
 
-    All requests are equally long and each is replaced when it ends, so each of the others ends
-    once meanwhile, but for those prefilled in the same step. Where waiting prompts go first,
-    requests stay in step: the first of a wave waits for all chunks of prompts after its own, the
-    last for none.
+    Of the steps a share min(1, joining) carries max(1, joining) prompts, or as many as the chunk
+    holds; with more to take in every step is full.
     """
-    if ENGINES[server.workload.rollout_engine].prefill_first:
+    tokens = server.workload.response_length.max_tokens
+    prompt = server.workload.prompt_length.max_tokens
+    parts = _parts(phases.decode, 1.0 / tokens)
+    if not joining:
+        return parts | {WITH_PROMPTS: 0.0}
+    carried = min(max(joining, 1.0), constants.PREFILL_CHUNK_TOKENS / prompt)
+    share = min(joining / carried, 1.0)
+    engine = server.engine
+    mixed = mixed_step_seconds(
+        generate_call.kernel_context(
+            server.model, server.workload, server.pool, load_profile(server.pool.gpu)
+        ),
+        EngineShapes(
+            engine.tensor_parallel_size, engine.pipeline_parallel_size, engine.expert_parallel_size
+        ),
+        sequences=running / engine.pipeline_parallel_size,
+        cached_tokens=prompt + tokens / 2.0,
+        prompts=np.array([carried]),
+    )
+    alone = {name: (1.0 - share) * parts[name] for name in parts if name != HOST}
+    return alone | {HOST: parts[HOST], WITH_PROMPTS: share * float(mixed[0])}
+
+
+def interruptions(server: Server, running: float) -> float:
+    """Number of prompts taken in while a request decodes, with `running` on its replica.
+
+    Each request is replaced when it ends, so each of the others ends once meanwhile, but for those
+    prefilled in the same step. Where waiting prompts go first and all requests are equally long,
+    they stay in step: the first of a wave waits for all chunks of prompts after its own, the last
+    for none.
+    """
+    if stays_in_step(server.workload):
         return max(running - _prompts_per_chunk(server), 0.0) / 2.0
     return max(running - TOGETHER, 0.0)
+
+
+def stays_in_step(workload: WorkloadSpec) -> bool:
+    """Whether requests that started together end together: waiting prompts first, equal lengths."""
+    lengths = (workload.prompt_length.max_tokens, workload.response_length.max_tokens)
+    return ENGINES[workload.rollout_engine].prefill_first and lengths not in DRAWN_LENGTHS
 
 
 def _prompts_per_chunk(server: Server) -> int:
@@ -193,6 +243,8 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
         Model("actor", architecture_of(row), False, False, None),
         pool_of(row, assumptions),
     )
+    if ENGINES[workload.rollout_engine].prefill_first and not stays_in_step(workload):
+        assumptions.add("lengths are drawn as InferenceX does: requests are not in step")
     if _has_fp8_cache(row, pool, workload, assumptions):
         workload = workload.model_copy(update={"rollout_cache_precision": "fp8"})
     return Server(model, pool, engine, workload, replicas)

@@ -101,12 +101,7 @@ def step_tables(
         batches[None, :, None],
         cache_lengths[None, None, :],
     )
-    attention = add(
-        *(
-            scaled(_mixer(context, sizes, *columns), count)
-            for sizes, count in layers_by_mixer(context.model.architecture)
-        )
-    )
+    attention = cached_attention(context, *columns)
     size = (len(shapes), count)
     sources = [part.source.reshape(size).max(axis=1) for part in (compute, moved)]
     sources.append(attention.source.max(axis=(1, 2)))
@@ -118,6 +113,21 @@ def step_tables(
         communication=moved.seconds.reshape(size),
         source=np.maximum.reduce(sources),
         least_seconds=0.0 if context.engine.captured else eager_seconds(context),
+    )
+
+
+def cached_attention(
+    context: KernelContext, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
+) -> Timed:
+    """Seconds in which one token of every sequence attends to its cache, or updates its state.
+
+    Of all layers' mixers; tensor parallel size, sequences and their cached tokens broadcast.
+    """
+    return add(
+        *(
+            scaled(_mixer(context, sizes, tensor, batch, cache_length), count)
+            for sizes, count in layers_by_mixer(context.model.architecture)
+        )
     )
 
 

@@ -68,7 +68,7 @@ def prefill_seconds(
         captured=False,
     )
     compute, moved = forward_pass_seconds(context, rows)
-    compute = add(compute, _attention(context, rows))
+    compute = add(compute, prompt_attention(context, rows.tensor_parallel_size, rows.tokens))
     stages, chunks = shapes.pipeline_parallel_size[shape], tokens / chunk
     work = compute.seconds + moved.seconds
     waiting = np.maximum(eager_seconds(context) - work, 0.0)
@@ -87,21 +87,23 @@ def prefill_seconds(
     return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)
 
 
-def _attention(context: KernelContext, rows: ForwardPass) -> Timed:
-    """Seconds of the mixers of a chunk's prompts in all layers, averaged over lengths."""
+def prompt_attention(context: KernelContext, tensor: IntArray, tokens: IntArray) -> Timed:
+    """Seconds of the mixers of so many tokens of prompts in all layers, averaged over lengths."""
     return add(
         *(
-            scaled(_mixer(context, sizes, rows), count)
+            scaled(_mixer(context, sizes, tensor, tokens), count)
             for sizes, count in layers_by_mixer(context.model.architecture)
         )
     )
 
 
-def _mixer(context: KernelContext, arch: ModelArchitecture, rows: ForwardPass) -> Timed:
+def _mixer(
+    context: KernelContext, arch: ModelArchitecture, tensor: IntArray, tokens: IntArray
+) -> Timed:
     """Seconds of a layer's causal attention in a chunk of prompts, or of its recurrence."""
-    lengths, tensor = context.lengths, rows.tensor_parallel_size
+    lengths = context.lengths
     if not attends(arch):
-        return recurrence_seconds(arch, context.profile, rows.tokens, tensor)
+        return recurrence_seconds(arch, context.profile, tokens, tensor)
     one = context.profile.prefill_attention(
         batch_size=1,
         sequence_length=lengths.points[None, :],
@@ -109,7 +111,7 @@ def _mixer(context: KernelContext, arch: ModelArchitecture, rows: ForwardPass) -
         num_key_value_heads=local_key_value_heads(arch, tensor)[:, None],
         head_dim=attention_width(arch),
     )
-    in_chunk = rows.tokens / lengths.mean_tokens
+    in_chunk = tokens / lengths.mean_tokens
     found = one.seconds @ attended_weights(arch, lengths) * in_chunk
     return add(
         Timed(found, one.source.max(axis=1)),

@@ -236,16 +236,43 @@ def test_an_impossible_run_is_predicted_to_run_out_of_memory():
     assert (verdict.quantity, verdict.predicted, verdict.measured) == ("out_of_memory", 1.0, 1.0)
 
 
-def test_a_decode_step_has_the_prefills_that_interrupt_it():
+def test_steps_that_take_in_prompts_are_a_share_of_all():
+    """Fourteen others join in 512 steps: as many carry a prompt, the rest are as without any."""
     (many,) = predicted("generation", SERVING)
     (one,) = predicted("generation", SERVING | {"concurrency": "1"})
-    assert one.breakdown["interrupting_prefill_seconds"] == 0.0
-    # 15 others are each prefilled once while a request decodes its 512 tokens, one of them with it.
+    assert one.breakdown["steps_with_prompts_seconds"] == 0.0
+    each = many.breakdown["steps_with_prompts_seconds"] * 512 / 14
+    # A prompt alone reads all weights, which a step with prompts has read for its sequences.
     prefills = predicted("generation", SERVING | {"concurrency": "1", "prefill_seconds": "0.1"})[1]
     assert prefills.quantity == "prefill_seconds"
-    expected = 14 * prefills.predicted / 512
-    assert many.breakdown["interrupting_prefill_seconds"] == pytest.approx(expected)
+    alone = sum(many.breakdown.values()) - many.breakdown["steps_with_prompts_seconds"]
+    assert prefills.predicted < each < prefills.predicted + alone / (1 - 14 / 512)
     assert sum(many.breakdown.values()) == pytest.approx(many.predicted)
+
+
+def test_with_a_prompt_to_take_in_at_every_step_all_steps_carry_one():
+    """Beyond that a step carries more of them, up to its chunk."""
+    crowd = SERVING | {"prompt_length": "512", "response_length": "64"}
+    (full,) = predicted("generation", crowd | {"concurrency": "66"})
+    (over,) = predicted("generation", crowd | {"concurrency": "130"})
+    assert full.breakdown["compute_seconds"] == over.breakdown["compute_seconds"] == 0.0
+    share = over.breakdown["steps_with_prompts_seconds"]
+    assert 1.5 < share / full.breakdown["steps_with_prompts_seconds"] < 2.2
+
+
+def test_requests_of_drawn_lengths_are_not_in_step():
+    """Where prompts go first, half of the others in step are waited for, and all of them else."""
+    waiting = SERVING | {"engine": "sglang", "response_length": "1024", "concurrency": "64"}
+    (drawn,) = predicted("generation", waiting)
+    (equal,) = predicted("generation", waiting | {"prompt_length": "1023"})
+    assert any("not in step" in text for text in drawn.assumptions)
+    assert not any("not in step" in text for text in equal.assumptions)
+    times = (
+        drawn.breakdown["steps_with_prompts_seconds"]
+        / equal.breakdown["steps_with_prompts_seconds"]
+    )
+    # One that comes alone passes in a chunk of its own, which is not full.
+    assert 62 / 28 < times < 1.2 * 62 / 28
 
 
 def test_prefill_with_many_requests_in_flight_is_queueing():
