@@ -82,6 +82,6 @@ def _setting_lines(error: ValidationError, options: Collection[str]) -> list[str
         variable = f"AUTOMAP_{name.upper()}"
         named = f"--{name.replace('_', '-')} ({variable})" if name in options else variable
         message = detail["msg"].removeprefix("Value error, ")
-        given = "" if name in _SECRET else f" (given: {detail['input']})"
+        given = "" if name in _SECRET else f" (given: {detail['input']!r})"
         lines.append(f"{named}: {message}{given}")
     return lines

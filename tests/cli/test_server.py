@@ -202,7 +202,7 @@ def test_wrong_settings_are_named_as_they_can_be_given(capsys, monkeypatch):
     assert code == 2
     said = " ".join(err.split())
     assert "AUTOMAP_RETENTION_DAYS: Input should be a valid number" in said
-    assert "(given: soon)" in said
+    assert "(given: 'soon')" in said
     assert "--retention-days" not in said
     assert "--port (AUTOMAP_PORT): Input should be less than or equal to 65535" in said
     assert "--database-url (AUTOMAP_DATABASE_URL): use sqlite:///PATH" in said

@@ -70,8 +70,9 @@ export function percent(share: number): string {
   return value > 0 && value < 1 ? "<1%" : `${value.toFixed(0)}%`;
 }
 
-/** A share with its sign, a digit after the point where it is small. */
+/** A share with its sign, a digit after the point where it is small; times from ten on. */
 export function change(share: number): string {
+  if (share >= 9) return `×${grouped(1 + share)}`;
   const value = 100 * share;
   if (Math.abs(value) < 0.05) return "±0%";
   return `${value > 0 ? "+" : "−"}${Math.abs(value).toFixed(Math.abs(value) < 10 ? 1 : 0)}%`;
