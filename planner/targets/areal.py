@@ -1,30 +1,27 @@
 """AReaL 1.0.4: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import (
+    FrameworkMegatron,
+    FrameworkRollout,
+    FrameworkTarget,
+    FrameworkTraining,
+)
 
 AREAL_ROLES = frozenset({"actor", "reference", "critic"})
 """What AReaL has engines for; rewards are functions."""
 AREAL_ALGORITHMS = frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"})
-AREAL_MEGATRON = TrainingCapabilities(
-    name="megatron",
+AREAL_MEGATRON = FrameworkMegatron(
     # Gradients are not overlapped, and sequences are dealt to ranks evenly by their tokens.
     stacks=("verl-megatron", "megatron-core"),
     shardings=frozenset({"none", "optimizer"}),
     scoring_shardings=frozenset({"none"}),
-    unknown_features=frozenset(
-        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
-    ),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
-    usual_stages=True,
     equal_stages=True,
     roles=AREAL_ROLES,
     # What goes to the host comes back before the others on the GPUs are done.
     offloads=frozenset({"none"}),
 )
-AREAL_FSDP = TrainingCapabilities(
+AREAL_FSDP = FrameworkTraining(
     name="fsdp",
     stacks=("fsdp",),
     dimensions=frozenset({"tensor", "context"}),
@@ -32,10 +29,7 @@ AREAL_FSDP = TrainingCapabilities(
     dense_dimensions=frozenset({"tensor"}),
     shardings=frozenset({"full"}),
     scoring_shardings=frozenset({"full"}),
-    unknown_features=frozenset({"indexer"}),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     tensor_divides=frozenset(
         {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
     ),
@@ -50,13 +44,9 @@ AREAL = FrameworkTarget(
     name="areal@1.0.4",
     summary="AReaL 1.0.4: Megatron-core or FSDP2 per model, vLLM or SGLang on GPUs of their own",
     training=(AREAL_MEGATRON, AREAL_FSDP),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm", "sglang"}),
-        precisions=frozenset({"bf16"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="split",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     roles=AREAL_ROLES | {"reward"},
     algorithms=AREAL_ALGORITHMS,

@@ -1,8 +1,11 @@
-"""What holds for the targets of all frameworks."""
+"""What holds for the targets of all frameworks, and for what trains and generates in them."""
 
 from functools import partial
 
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.target import Target
+
+BF16 = frozenset({"bf16"})
 
 FrameworkTarget = partial(
     Target,
@@ -17,7 +20,33 @@ FrameworkTarget = partial(
     # What is exported has been held against their installations for CUDA alone.
     cuda_only=True,
     streams=False,
-    training_precisions=frozenset({"bf16"}),
+    training_precisions=BF16,
     takes_memory_settings=False,
 )
 """A `Target` with what no framework's launch can say otherwise; the rest is each one's own."""
+FrameworkTraining = partial(
+    TrainingCapabilities,
+    # Whether they train an indexer is not known: no run of one with it is.
+    unknown_features=frozenset({"indexer"}),
+    precisions=BF16,
+    expert_precisions=BF16,
+)
+"""`TrainingCapabilities` likewise."""
+FrameworkMegatron = partial(
+    FrameworkTraining,
+    name="megatron",
+    unknown_features=frozenset(
+        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
+    ),
+    usual_stages=True,
+)
+"""Those of Megatron-core."""
+FrameworkRollout = partial(
+    RolloutCapabilities,
+    precisions=BF16,
+    cache_precisions=BF16,
+    # Some have engines in stages, which no plan uses.
+    pipelines=False,
+    tensor_repeats=frozenset({"num_key_value_heads"}),
+)
+"""`RolloutCapabilities` likewise."""

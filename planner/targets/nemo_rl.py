@@ -1,23 +1,20 @@
 """NeMo-RL 0.7.0: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import (
+    FrameworkMegatron,
+    FrameworkRollout,
+    FrameworkTarget,
+    FrameworkTraining,
+)
 
 NEMO_RL_ROLES = frozenset({"actor", "reference"})
 """What lives in one process per GPU in NeMo-RL: the reference is a copy of the policy."""
-NEMO_RL_MEGATRON = TrainingCapabilities(
-    name="megatron",
+NEMO_RL_MEGATRON = FrameworkMegatron(
     stacks=("nemo-rl", "megatron-core"),
     dimensions=frozenset({"tensor", "pipeline", "context", "expert"}),
     shardings=frozenset({"optimizer"}),
     scoring_shardings=frozenset({"none"}),
-    unknown_features=frozenset(
-        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
-    ),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
-    usual_stages=True,
     roles=NEMO_RL_ROLES,
     process_dimensions=("tensor", "pipeline", "context", "expert"),
     uniform_middle=True,
@@ -26,17 +23,14 @@ NEMO_RL_MEGATRON = TrainingCapabilities(
     # The reference is a copy on the host that is swapped in.
     scoring_offloads=frozenset({"weights"}),
 )
-NEMO_RL_DTENSOR = TrainingCapabilities(
+NEMO_RL_DTENSOR = FrameworkTraining(
     name="fsdp",
     stacks=("fsdp",),
     # Its context parallelism takes no packed sequences.
     dimensions=frozenset({"tensor"}),
     shardings=frozenset({"full"}),
     scoring_shardings=frozenset({"full"}),
-    unknown_features=frozenset({"indexer"}),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     tensor_divides=frozenset(
         {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
     ),
@@ -50,13 +44,10 @@ NEMO_RL = FrameworkTarget(
     name="nemo-rl@0.7.0",
     summary="NeMo-RL 0.7.0: Megatron-core or DTensor (FSDP2) for all that trains, vLLM to generate",
     training=(NEMO_RL_MEGATRON, NEMO_RL_DTENSOR),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm"}),
         precisions=frozenset({"bf16", "fp8"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="replicas",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     process_roles=NEMO_RL_ROLES,
     roles=NEMO_RL_ROLES | {"reward"},

@@ -1,22 +1,18 @@
 """OpenRLHF 0.11.2: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.forms import Form
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import FrameworkRollout, FrameworkTarget, FrameworkTraining
 
-OPENRLHF_ZERO = TrainingCapabilities(
+OPENRLHF_ZERO = FrameworkTraining(
     name="zero",
     # Transformers' own layers with FlashAttention-2, as under verl's FSDP; dealt at random.
     stacks=("fsdp", "fsdp-eager"),
     # AutoTP splits nothing but the products, which no price knows (docs/guides/exporting.md).
     dimensions=frozenset({"context"}),
-    unknown_features=frozenset({"indexer"}),
     # ZeRO 1, 2 and 3; models that only score are whole but under ZeRO 3.
     shardings=frozenset({"optimizer", "gradient", "full"}),
     scoring_shardings=frozenset({"none", "full"}),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     context_parallelism="ring",
     recomputes=frozenset({"none", "full"}),
     offloads=frozenset({"none", "optimizer"}),
@@ -31,13 +27,9 @@ OPENRLHF = FrameworkTarget(
     name="openrlhf@0.11.2",
     summary="OpenRLHF 0.11.2: DeepSpeed ZeRO for all that trains and scores, vLLM to generate",
     training=(OPENRLHF_ZERO,),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm"}),
-        precisions=frozenset({"bf16"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="split",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
         # It leaves max_num_seqs to vLLM, whose default for an engine like this is small.
         max_sequences=128,
     ),

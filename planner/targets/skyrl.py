@@ -1,21 +1,22 @@
 """SkyRL 0.3.0: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 from automap.planner.targets.forms import Form
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import (
+    FrameworkMegatron,
+    FrameworkRollout,
+    FrameworkTarget,
+    FrameworkTraining,
+)
 
 SKYRL_ROLES = frozenset({"actor", "reference", "critic"})
 """Models that SkyRL has; its environments score, on GPUs that it knows nothing of."""
-SKYRL_FSDP = TrainingCapabilities(
+SKYRL_FSDP = FrameworkTraining(
     name="fsdp",
     stacks=("fsdp", "fsdp-eager"),
     dimensions=frozenset({"context"}),
-    unknown_features=frozenset({"indexer"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
@@ -24,20 +25,13 @@ SKYRL_FSDP = TrainingCapabilities(
     offloads=frozenset({"none", "weights"}),
     recomputes=frozenset({"none", "full"}),
 )
-SKYRL_MEGATRON = TrainingCapabilities(
-    name="megatron",
+SKYRL_MEGATRON = FrameworkMegatron(
     # Its DDP leaves Megatron-core's overlap of gradients off, as verl's does.
     stacks=("verl-megatron", "megatron-core"),
     dimensions=frozenset({"tensor", "pipeline", "context", "expert"}),
     shardings=frozenset({"optimizer"}),
     scoring_shardings=frozenset({"none"}),
-    unknown_features=frozenset(
-        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
-    ),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
-    usual_stages=True,
     uniform_middle=True,
     # A critic is FSDP's alone, and then everything is.
     roles=SKYRL_ROLES - {"critic"},
@@ -47,14 +41,9 @@ SKYRL = FrameworkTarget(
     name="skyrl@0.3.0",
     summary="SkyRL 0.3.0: FSDP2 or Megatron-core for all that trains, vLLM to generate",
     training=(SKYRL_FSDP, SKYRL_MEGATRON),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm"}),
-        precisions=frozenset({"bf16"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="replicas",
-        # Its engines take stages; weights have been sent to none that has some.
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     alike_roles=SKYRL_ROLES,
     forms=(

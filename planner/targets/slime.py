@@ -1,12 +1,10 @@
 """slime 0.3.1: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import FrameworkMegatron, FrameworkRollout, FrameworkTarget
 
 SLIME_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in slime: one Megatron with one set of arguments."""
-SLIME_MEGATRON = TrainingCapabilities(
-    name="megatron",
+SLIME_MEGATRON = FrameworkMegatron(
     # Its arguments leave Megatron-core's overlap of gradients off and deal sequences evenly
     # (--balance-data), which is what the first of these is.
     stacks=("verl-megatron", "megatron-core"),
@@ -34,9 +32,6 @@ SLIME_MEGATRON = TrainingCapabilities(
         }
     ),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
-    usual_stages=True,
     roles=SLIME_ROLES,
     process_dimensions=("tensor", "pipeline", "virtual_pipeline", "context", "expert"),
     uniform_middle=True,
@@ -49,13 +44,9 @@ SLIME = FrameworkTarget(
     name="slime@0.3.1",
     summary="slime 0.3.1: Megatron-core for all that trains, SGLang to generate",
     training=(SLIME_MEGATRON,),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"sglang"}),
-        precisions=frozenset({"bf16"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="replicas",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     process_roles=SLIME_ROLES,
     roles=SLIME_ROLES | {"reward"},

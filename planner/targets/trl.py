@@ -1,24 +1,20 @@
 """TRL 1.16.0: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.framework import FrameworkRollout, FrameworkTarget, FrameworkTraining
 
 TRL_ROLES = frozenset({"actor", "reference"})
 """What lives in each of accelerate's processes."""
-TRL_ZERO = TrainingCapabilities(
+TRL_ZERO = FrameworkTraining(
     name="zero",
     # Transformers' own layers, by accelerate: FSDP2, or DeepSpeed's ZeRO, which is priced alike.
     stacks=("fsdp", "fsdp-eager"),
     # GRPOConfig refuses context and sequence parallelism; accelerate's tensor parallelism splits
     # nothing but the products, and generation is sent whole tensors of no such mesh.
     dimensions=frozenset(),
-    unknown_features=frozenset({"indexer"}),
     # ZeRO 1 and 2, FSDP2 or ZeRO 3; a reference is whole but where the policy is fully sharded.
     shardings=frozenset({"optimizer", "gradient", "full"}),
     scoring_shardings=frozenset({"none", "full"}),
     trains_adapters=False,
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     recomputes=frozenset({"none", "full"}),
     # Adam and weights on the host pass in every update, which no price knows, and nothing goes
     # there between phases.
@@ -32,13 +28,9 @@ TRL = FrameworkTarget(
     name="trl@1.16.0",
     summary="TRL 1.16.0: accelerate (FSDP2 or DeepSpeed ZeRO) to train and score, vLLM to generate",
     training=(TRL_ZERO,),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm"}),
-        precisions=frozenset({"bf16"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="split",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     process_roles=TRL_ROLES,
     roles=TRL_ROLES | {"reward"},

@@ -1,36 +1,30 @@
 """verl 0.9.1: what it can run."""
 
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
-from automap.planner.targets.framework import FrameworkTarget
+from automap.planner.targets.capabilities import TrainingCapabilities
+from automap.planner.targets.framework import (
+    FrameworkMegatron,
+    FrameworkRollout,
+    FrameworkTarget,
+    FrameworkTraining,
+)
 
 VERL_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in verl."""
-VERL_MEGATRON = TrainingCapabilities(
-    name="megatron",
+VERL_MEGATRON = FrameworkMegatron(
     stacks=("verl-megatron", "megatron-core"),
     shardings=frozenset({"none", "optimizer"}),
     scoring_shardings=frozenset({"none"}),
-    # Whether it trains an indexer is not known: no run of it with one is.
-    unknown_features=frozenset(
-        {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
-    ),
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
-    usual_stages=True,
     roles=VERL_ROLES,
     # One global parallel state: what the engine that is built first has goes for all.
     process_dimensions=("tensor", "pipeline", "virtual_pipeline", "context", "expert"),
     uniform_middle=True,
 )
-VERL_FSDP = TrainingCapabilities(
+VERL_FSDP = FrameworkTraining(
     name="fsdp",
     stacks=("verl", "fsdp"),
     dimensions=frozenset({"context"}),
-    unknown_features=frozenset({"indexer"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
-    precisions=frozenset({"bf16"}),
-    expert_precisions=frozenset({"bf16"}),
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
@@ -50,13 +44,10 @@ VERL = FrameworkTarget(
     name="verl@0.9.1",
     summary="verl 0.9.1: Megatron-core or FSDP for all that trains, vLLM or SGLang to generate",
     training=(VERL_MEGATRON, VERL_FSDP, VERL_SERVED),
-    rollout=RolloutCapabilities(
+    rollout=FrameworkRollout(
         names=frozenset({"vllm", "sglang"}),
         precisions=frozenset({"bf16", "fp8"}),
-        cache_precisions=frozenset({"bf16"}),
         experts="replicas",
-        pipelines=False,
-        tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     process_roles=VERL_ROLES,
     roles=VERL_ROLES | {"reward"},
