@@ -23,7 +23,6 @@ WORKLOAD = {
     "prompts_per_iteration": 1024,
     "prompt_length": LENGTH,
     "response_length": LENGTH,
-    "old_log_probs": "rollout",
     "kl": "reward",
     "precision": "fp16",
 }

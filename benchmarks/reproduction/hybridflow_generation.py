@@ -174,14 +174,14 @@ def _values(studied: Sequence[Sizes]) -> dict[str, str]:
         ),
         "distance": ", ".join(distance),
         "implied": " and ".join(
-            f"{1e6 * work:.0f} µs ({each.model})"
+            f"{1e6 * abs(work):.0f} µs {'more' if work > 0 else 'less'} ({each.model})"
             for each, work in zip(studied, implied, strict=True)
         ),
-        "implied_spread": percent(max(implied) / min(implied) - 1),
         "implied_best": ", ".join(f"{each.best} for {each.model}" for each in slower),
         "restricted": _restricted(studied),
         "engine": HYBRIDFLOW.summary,
         "given": f"{1e6 * HYBRIDFLOW.sequence_seconds:.0f} µs",
+        "given_token": f"{1e9 * HYBRIDFLOW.launched_token_seconds:.0f} ns",
     }
 
 

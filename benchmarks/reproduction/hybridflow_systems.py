@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from automap.planner.cost.rollout_engines import ENGINES
 from benchmarks.reproduction.cases import Outcome
 from benchmarks.reproduction.jobs import hybridflow_workload
 from benchmarks.reproduction.pictures import bars
+from benchmarks.reproduction.software import NEMO_ALIGNER
 from benchmarks.reproduction.study import (
     TOLERANCE,
     Claim,
@@ -24,11 +24,11 @@ from benchmarks.reproduction.systems import BASELINES, SYSTEMS
 from benchmarks.reproduction.systems_points import (
     ALGORITHMS,
     FACTS,
-    NEMO_SHARE,
     SIZES,
     Point,
     cases,
     efficiencies,
+    needed,
     of_model,
     over,
     placed_by,
@@ -157,7 +157,7 @@ def _systems_table() -> str:
             system.title,
             f"`{system.strategy}`",
             f"`{system.training_stack}`",
-            (system.engine or ENGINES["vllm"]).summary,
+            system.generates_as,
             system.why,
         ]
         for system in SYSTEMS.values()
@@ -219,27 +219,28 @@ def _chat_values(points: Sequence[Point]) -> dict[str, str]:
         "chat_both": times(both),
         "chat_published": times(fact.mean),
         "chat_off": percent(both / fact.mean - 1, sign=True),
+        "chat_rest": f"{fmean(needed(points, fact, generation=False)):.1f}",
     }
 
 
 def _nemo_values(points: Sequence[Point]) -> dict[str, str]:
-    """What NeMo-Aligner's generation would have to take for its published share."""
+    """NeMo-Aligner's generation, with its cache and as it would be without."""
     placed = placed_by(points, "nemo_aligner")
-    slower = []
-    for one in placed:
-        took = one.calls["actor.generate"].seconds
-        slower.append(NEMO_SHARE / (1 - NEMO_SHARE) * ((one.seconds or 0.0) - took) / took)
+    shares = [share_of([one], "actor.generate") for one in placed]
+    ratios = over(points, "nemo_aligner", software=False)
+    (fact,) = (f for f in FACTS.systems.over if f.system == "nemo_aligner")
     recomputed = [_without_cache(one) / one.calls["actor.generate"].seconds for one in placed]
     return {
-        "nemo_mean": times(fmean(over(points, "nemo_aligner", software=False))),
-        "nemo_both": times(fmean(over(points, "nemo_aligner", software=True))),
-        "nemo_share": percent(share_of(placed, "actor.generate")),
-        "nemo_published_share": percent(NEMO_SHARE),
-        "nemo_slower": f"{min(slower):.1f} to {max(slower):.1f}",
+        "nemo_mean": times(fmean(ratios)),
+        "nemo_most": times(max(ratios)),
+        "nemo_published": times(fact.mean),
+        "nemo_published_most": times(fact.most),
+        "nemo_off": percent(fmean(ratios) / fact.mean - 1, sign=True),
+        "nemo_shares": f"{percent(min(shares))} to {percent(max(shares))}",
+        "nemo_published_share": percent(FACTS.systems.nemo_generation_share),
+        "nemo_slower": f"{fmean(needed(points, fact, generation=True)):.1f}",
+        "nemo_launch": f"{1e6 * NEMO_ALIGNER.prefill_layer_seconds:.0f} µs",
         "nemo_recomputed": f"{min(recomputed):.0f} to {max(recomputed):.0f}",
-        "nemo_published": times(
-            next(f.mean for f in FACTS.systems.over if f.system == "nemo_aligner")
-        ),
     }
 
 

@@ -27,11 +27,11 @@ def three_d(tables: Tables) -> Rows:
 
 
 def as_stated(models: Mapping[str, Any]) -> Reduction:
-    """HybridFlow's layouts with the sizes that the paper states for training.
+    """Megatron's layouts with the sizes that HybridFlow's paper states for training.
 
-    Models that train have the tensor size of its Figures 14 and 15, and at most as many pipeline
-    stages: half of a cluster does not always hold whole pipelines of that many. `models`: the
-    catalogue's name by role.
+    Models that train have the tensor size of its Figures 14 and 15 (all GPUs, where these are
+    fewer), and at most as many pipeline stages: half of a cluster does not always hold whole
+    pipelines of that many. `models`: the catalogue's name by role.
     """
     facts, names = published().hybridflow.transition, {name: key for key, name in LLAMA.items()}
     sizes = {}
@@ -46,7 +46,8 @@ def _as_stated(sizes: Mapping[str, tuple[int, int]], tables: Tables) -> Rows:
     for mask, copy in zip(rows.copies, tables.copies, strict=True):
         if copy.shadow_of is None and copy.role in sizes:
             tensor, stages = sizes[copy.role]
-            mask &= copy.layouts.tensor_parallel_size == tensor
+            tensors = np.minimum(tensor, copy.layouts.num_gpus)
+            mask &= copy.layouts.tensor_parallel_size == tensors
             mask &= copy.layouts.pipeline_parallel_size <= stages
     return _aligned(tables, rows)
 

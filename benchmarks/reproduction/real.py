@@ -20,6 +20,7 @@ from benchmarks.reproduction.real_points import (
     published_of,
     real_points,
 )
+from benchmarks.reproduction.software import REAL as ENGINE
 from benchmarks.reproduction.study import (
     TOLERANCE,
     Claim,
@@ -201,6 +202,7 @@ def _why(points: Sequence[Point], compared: Sequence[tuple[Point, float, float]]
         "course": f"{times(first[2])} to {times(last[2])}",
         "implied": f"{min(longest):.1f} to {max(longest):.1f}",
         "longest": str(PUBLISHED_LENGTHS[-1]),
+        "engine": ENGINE.summary,
         "steps_seconds": f"{MCMC_SECONDS:g}",
         "mcmc_behind": times(fmean(behind)),
         "shipped_mean": times(fmean(shipped)),

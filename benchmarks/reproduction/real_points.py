@@ -8,6 +8,7 @@ from benchmarks.reproduction.cases import SEARCH, Case, Outcome
 from benchmarks.reproduction.jobs import LLAMA, ROLES, job
 from benchmarks.reproduction.layouts import symmetric, three_d
 from benchmarks.reproduction.published import published
+from benchmarks.reproduction.software import REAL
 from benchmarks.reproduction.study import Key, Outcomes
 from benchmarks.reproduction.systems import SYSTEMS
 
@@ -50,8 +51,8 @@ def cases() -> dict[Key, Case]:
         for length in PUBLISHED_LENGTHS + (LONGER if model in LONG_MODELS else ()):
             models, work = _models(model, "7B"), workload(length)
             spec = job("ppo", models, num_gpus, workload=work, hardware=FACTS.hardware)
-            found["search", model, length] = Case(spec, (SEARCH, SHIPPED))
-            found["heuristic", model, length] = Case(spec, (HEURISTIC,), symmetric)
+            found["search", model, length] = Case(spec, (SEARCH, SHIPPED), engine=REAL)
+            found["heuristic", model, length] = Case(spec, (HEURISTIC,), symmetric, REAL)
             for name in OTHERS:
                 if length in PUBLISHED_LENGTHS:
                     chain = job(
@@ -62,7 +63,7 @@ def cases() -> dict[Key, Case]:
                         hardware=FACTS.hardware,
                         time_limit_seconds=MCMC_SECONDS,
                     )
-                    found["chain", model, length] = Case(chain, (MCMC,), three_d)
+                    found["chain", model, length] = Case(chain, (MCMC,), three_d, REAL)
                     found[name, model, length] = SYSTEMS[name].case(
                         "ppo", models, num_gpus, workload=work, hardware=FACTS.hardware
                     )
@@ -70,7 +71,7 @@ def cases() -> dict[Key, Case]:
     for length in PUBLISHED_LENGTHS:
         work = workload(length)
         spec = job("ppo", models, WHOLE_RUN_GPUS, workload=work, hardware=FACTS.hardware)
-        found["search", "4 × 70B", length] = Case(spec, (SEARCH,))
+        found["search", "4 × 70B", length] = Case(spec, (SEARCH,), engine=REAL)
         for name in OTHERS:
             found[name, "4 × 70B", length] = SYSTEMS[name].case(
                 "ppo", models, WHOLE_RUN_GPUS, workload=work, hardware=FACTS.hardware

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from automap.planner.cost.rollout_engines import EngineProfile
+from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
 from automap.planner.spec import TrainingStack
 from benchmarks.reproduction import software
 from benchmarks.reproduction.cases import Case
@@ -23,8 +23,17 @@ class System:
     engine: EngineProfile | None
     """What generates; None: the vLLM of today, where its own code could not be read."""
     why: str
+    old_log_probs: str = "recompute"
+    """Where the old policy's log-probabilities come from. DeepSpeed-Chat (ppo_trainer.py:
+    generate_experience), OpenRLHF (experience_maker.py) and NeMo-Aligner 0.2.0
+    (megatron_gpt_ppo_actor.py: infer) have the actor score its rollouts."""
     layouts: Callable[[Mapping[str, Any]], Reduction] | None = None
     """Which layouts it may use, by the models of the roles."""
+
+    @property
+    def generates_as(self) -> str:
+        """The engine in words."""
+        return (self.engine or ENGINES["vllm"]).summary
 
     def case(
         self,
@@ -41,7 +50,11 @@ class System:
             algorithm,
             models,
             num_gpus,
-            workload={**workload, "training_stack": self.training_stack},
+            workload={
+                **workload,
+                "training_stack": self.training_stack,
+                "old_log_probs": self.old_log_probs,
+            },
             hardware=hardware,
             constraints={"allow_offload": allow_offload},
         )
@@ -56,13 +69,16 @@ SYSTEMS = {
         "verl-megatron",
         software.HYBRIDFLOW,
         "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
-        as_stated,
+        # Section 4 of the paper, Table 4: generate_sequence returns them, compute_log_prob is
+        # optional in PPO.
+        old_log_probs="rollout",
+        layouts=as_stated,
     ),
     "deepspeed_chat": System(
         "DeepSpeed-Chat",
         "deepspeed_chat",
         "fsdp-eager",
-        None,
+        software.DEEPSPEED_CHAT,
         "ZeRO-3 and no compiler, as PyTorch's eager fully sharded data parallelism",
     ),
     "openrlhf": System(
@@ -76,8 +92,9 @@ SYSTEMS = {
         "NeMo-Aligner",
         "nemo_aligner",
         "megatron-core",
-        None,
-        "Megatron-core trains and generates with the same sizes",
+        software.NEMO_ALIGNER,
+        "Megatron-core trains and generates with the same sizes, those stated for training",
+        layouts=as_stated,
     ),
 }
 BASELINES = tuple(name for name in SYSTEMS if name != "hybridflow")

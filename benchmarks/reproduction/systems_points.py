@@ -7,7 +7,7 @@ from statistics import fmean
 from benchmarks.reproduction import deepspeed_chat
 from benchmarks.reproduction.cases import Case, Outcome
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload
-from benchmarks.reproduction.published import published
+from benchmarks.reproduction.published import Over, published
 from benchmarks.reproduction.study import Key, Outcomes
 from benchmarks.reproduction.systems import BASELINES, SYSTEMS
 
@@ -21,7 +21,6 @@ SIZES = {
 ALGORITHMS = {"ppo": "PPO", "remax": "ReMax", "safe_rlhf": "Safe-RLHF"}
 FACTS = published().hybridflow
 UNSUPPORTED = {("remax", "nemo_aligner")}
-NEMO_SHARE = FACTS.systems.nemo_generation_share
 
 
 def cases() -> dict[Key, Case]:
@@ -57,22 +56,14 @@ class Point:
     """DeepSpeed-Chat's own iterations over what we price them at."""
 
     def speed_up(self, system: str, *, software: bool = False) -> float | None:
-        """HybridFlow over that system: by placement alone, or by its software as well."""
+        """HybridFlow over that system; DeepSpeed-Chat also with what its own runs take longer."""
         if system not in self.placed:
             return None
         ours, theirs = self.placed["hybridflow"].seconds, self.placed[system]
         if ours is None or theirs.seconds is None:
             return None
-        return (self._with_software(system, theirs) if software else theirs.seconds) / ours
-
-    def _with_software(self, system: str, one: Outcome) -> float:
-        """Seconds with the generation of the system's time, as far as something says so."""
-        took = one.seconds or 0.0
-        if system == "deepspeed_chat":
-            return self.chat_factor * took
-        if system == "nemo_aligner":
-            return (took - one.calls["actor.generate"].seconds) / (1 - NEMO_SHARE)
-        return took
+        slower = self.chat_factor if software and system == "deepspeed_chat" else 1.0
+        return slower * theirs.seconds / ours
 
     def speed_ups(self, *, software: bool) -> list[float]:
         """Over all systems that have a placement."""
@@ -123,6 +114,19 @@ def over(points: Sequence[Point], system: str, *, software: bool) -> list[float]
     """Speed-ups of PPO."""
     found = (p.speed_up(system, software=software) for p in points if p.algorithm == "ppo")
     return [ratio for ratio in found if ratio is not None]
+
+
+def needed(points: Sequence[Point], fact: Over, *, generation: bool) -> list[float]:
+    """How many times its price a system's generation, or all else, takes at the published mean."""
+    found = []
+    for point in points:
+        ours, theirs = point.placed["hybridflow"].seconds, point.placed.get(fact.system)
+        if point.algorithm == "ppo" and ours and theirs is not None and theirs.seconds:
+            rollouts = theirs.calls["actor.generate"].seconds
+            rest = theirs.seconds - rollouts
+            slower, kept = (rollouts, rest) if generation else (rest, rollouts)
+            found.append((fact.mean * ours - kept) / slower)
+    return found
 
 
 def efficiencies(points: Sequence[Point]) -> dict[tuple[str, str], float]:

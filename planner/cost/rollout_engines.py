@@ -41,6 +41,13 @@ class EngineProfile:
     captured: bool = True
     """Decode steps are replayed from CUDA graphs; otherwise their kernels are launched one by one,
     as a prefill's are."""
+    launched_sequence_seconds: float = 0.0
+    launched_token_seconds: float = 0.0
+    """Host work of a step per running sequence, and per token that such a sequence has, once the
+    step's kernels are launched: inputs of the sampling. It shows only where it, with the launches,
+    takes longer than the GPU. 0 where sampling needs nothing of the host."""
+    custom_all_reduce: bool = True
+    """Whether sums inside a node may go through a kernel of the engine's own; else NCCL's."""
     max_sequences: int | None = None
     """Most sequences that a replica runs at once (vLLM's max_num_seqs); None: all that its cache
     holds."""

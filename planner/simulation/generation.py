@@ -211,8 +211,8 @@ def _decoded(
     cached = np.broadcast_to(ages, batch.shape)
     shape = np.full_like(batch, phases.shape[0], dtype=np.int64)
     compute, moved = phases.tables.at(shape, np.maximum(batch / stages, 1.0), cached)
-    engine = phases.engine
-    step = compute + moved + engine.step_seconds + engine.sequence_seconds * batch
+    on_gpu = compute + moved
+    step = on_gpu + phases.tables.overhead_seconds(phases.engine, batch, cached, on_gpu)
     begun = np.cumsum(step * width, axis=1) - step * width
     wanted = lengths if until is None else np.minimum(lengths, until)
     cell = np.minimum((wanted / width).astype(np.int64), CELLS - 1)

@@ -120,7 +120,7 @@ def outcome(seconds: float | None, generation: float = 0.0, **ranges: tuple[int,
     return Outcome(seconds, ranges=ranges, calls=calls)
 
 
-def test_software_makes_speed_ups_of_systems_larger() -> None:
+def test_what_its_own_runs_take_longer_makes_deepspeed_chat_slower() -> None:
     point = systems_points.Point(
         "ppo",
         "7B",
@@ -134,8 +134,17 @@ def test_software_makes_speed_ups_of_systems_larger() -> None:
         2.0,
     )
     assert point.speed_ups(software=False) == pytest.approx([1.1, 1.5])
-    share = published().hybridflow.systems.nemo_generation_share
-    assert point.speed_ups(software=True) == pytest.approx([2.2, 60 / (1 - share) / 100])
+    assert point.speed_ups(software=True) == pytest.approx([2.2, 1.5])
+
+
+def test_what_a_system_would_have_to_take_makes_its_published_mean() -> None:
+    placed = {"hybridflow": outcome(100.0, 40.0), "nemo_aligner": outcome(150.0, 90.0)}
+    point = systems_points.Point("ppo", "7B", 8, placed, 1.0)
+    fact = next(f for f in published().hybridflow.systems.over if f.system == "nemo_aligner")
+    (times,) = systems_points.needed([point], fact, generation=True)
+    assert 60.0 + times * 90.0 == pytest.approx(fact.mean * 100.0)
+    (others,) = systems_points.needed([point], fact, generation=False)
+    assert others * 60.0 + 90.0 == pytest.approx(fact.mean * 100.0)
 
 
 def test_the_factor_of_software_is_a_median_of_what_can_be_priced() -> None:

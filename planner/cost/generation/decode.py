@@ -20,6 +20,7 @@ from automap.planner.cost.layer.attended import (
 )
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import Timed
+from automap.planner.cost.rollout_engines import EngineProfile
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
 from automap.planner.layout import FloatArray, IntArray
@@ -81,6 +82,19 @@ class StepTables:
         far = _between(table, base + 1, base + points + 1, weight)
         attention = near + (position - left) * (far - near)
         return np.maximum(compute + attention, 0.0), np.maximum(moved, 0.0)
+
+    def overhead_seconds(
+        self, engine: EngineProfile, batch: FloatArray, cached: FloatArray, on_gpu: FloatArray
+    ) -> FloatArray:
+        """Seconds that the host adds to a step's `on_gpu`, with so many tokens per sequence.
+
+        The GPU waits for some of its work. The rest, launches and what follows them, runs beside
+        the GPU, and shows where it takes longer.
+        """
+        waited = engine.step_seconds + engine.sequence_seconds * batch
+        each = engine.launched_sequence_seconds + engine.launched_token_seconds * cached
+        beside = self.least_seconds + each * batch
+        return np.asarray(waited + np.maximum(beside - on_gpu, 0.0), dtype=np.float64)
 
 
 def _between(table: FloatArray, low: IntArray, high: IntArray, weight: FloatArray) -> FloatArray:

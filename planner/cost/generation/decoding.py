@@ -63,9 +63,7 @@ class Steps:
         """(compute, communication, overhead) seconds [row, cell] with so many cached tokens."""
         each = np.maximum(batch / self.stages[:, None], 1.0)
         compute, moved = self.tables.at(self.shape[:, None], each, cached)
-        overhead = self.engine.step_seconds + self.engine.sequence_seconds * batch
-        if self.tables.least_seconds:
-            overhead += np.maximum(self.tables.least_seconds - compute - moved, 0.0)
+        overhead = self.tables.overhead_seconds(self.engine, batch, cached, compute + moved)
         return compute, moved, overhead
 
 

@@ -149,7 +149,12 @@ def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
         rows.tokens * context.model.architecture.hidden_size * _activation_bytes(context),
         rows.tensor_parallel_size,
     )
-    reduced = custom_all_reduce_seconds(context.pool, context.profile, size, group_size=tensor)
+    if context.engine.custom_all_reduce:
+        reduced = custom_all_reduce_seconds(context.pool, context.profile, size, group_size=tensor)
+    else:
+        reduced = collective_seconds(
+            context.pool, context.profile, "all_reduce", size, group_size=tensor, stride=1
+        )
     return scaled(reduced, context.engine.all_reduce_share if rows.captured else 1.0)
 
 

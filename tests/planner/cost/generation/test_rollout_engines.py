@@ -107,6 +107,19 @@ def test_steps_outside_graphs_take_no_less_than_their_launches(monkeypatch):
     assert eager > priced_as(monkeypatch)
 
 
+def test_host_work_after_the_launches_shows_where_it_takes_longer_than_the_gpu(monkeypatch):
+    free = priced_as(monkeypatch, sequence_seconds=0.0)
+    hidden = priced_as(monkeypatch, sequence_seconds=0.0, launched_token_seconds=1e-12)
+    assert hidden == free
+    steps, tokens = 512, 1024 + 256
+    each = {"launched_sequence_seconds": 1e-3, "launched_token_seconds": 2e-6}
+    longer = priced_as(monkeypatch, sequence_seconds=0.0, **each)
+    host = steps * 64 * (1e-3 + 2e-6 * tokens)
+    assert host < longer < 1.1 * host
+    waited = priced_as(monkeypatch, sequence_seconds=1e-3, **each)
+    assert waited - longer == pytest.approx(steps * 64 * 1e-3, rel=0.02)
+
+
 def test_generations_with_a_cache_in_fp8_are_those_of_the_catalogue():
     known = set(get_args(GpuType.model_fields["generation"].annotation))
     for engine in ENGINES.values():
@@ -181,6 +194,14 @@ def test_a_decode_step_waits_for_the_busiest_gpu_of_its_experts():
 
     few, many = compute(8, 8) / compute(8, 1)
     assert few > 1.1 * many
+
+
+def test_an_engine_without_a_kernel_of_its_own_reduces_as_nccl_does():
+    context = setting("llama-3.1-70b")
+    rows = tokens(256, captured=True)
+    plain = replace(context, engine=replace(ENGINES["vllm"], custom_all_reduce=False))
+    own, nccl = (forward_pass_seconds(each, rows)[1].seconds[0] for each in (context, plain))
+    assert nccl > 1.2 * own
 
 
 def test_a_step_of_a_mixture_takes_longer_the_more_tokens_draw_experts():
