@@ -66,7 +66,7 @@ def prints(
 def job_of_scripts(
     files: Sequence[LaunchFile], answers: Answers, framework: Framework, dialect: Dialect
 ) -> tuple[tuple[Started, int], list[Remark]]:
-    """As `job_of`, of a framework that is started by a script alone.
+    """The command that is meant, as `job_of` has it, of a framework that scripts alone start.
 
     Raises:
         NotImportableError: there is no script; or no job, or several, or a script cannot be read.

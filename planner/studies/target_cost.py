@@ -110,7 +110,7 @@ class _Found:
     key: str = ""
     """What tells its job from others, whatever is to run it."""
     job: Job | None = None
-    """None: there is no plan."""
+    """The job as the target has it, None where there is no plan."""
 
 
 def _value(plan: Plan) -> float:

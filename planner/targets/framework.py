@@ -40,7 +40,7 @@ FrameworkMegatron = partial(
     ),
     usual_stages=True,
 )
-"""Those of Megatron-core."""
+"""`TrainingCapabilities` of Megatron-core likewise."""
 FrameworkRollout = partial(
     RolloutCapabilities,
     precisions=BF16,
