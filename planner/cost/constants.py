@@ -64,8 +64,9 @@ BIAS_FORWARD_BYTES = 28
 """Traffic per element of what routed experts give to which a bias is added. Counted: bias times
 probability 4; sum 2 + 4 + 4; experts put together 4 + 4; cast to 16 bits 4 + 2."""
 BIAS_BACKWARD_BYTES = 36
-"""The same backward. Counted: cast of the gradient 2 + 4; of the result's 4 + 2; probability's
-gradient 4 + 4 and its sum 4; the bias's 4 + 4 and its sum over tokens 4."""
+"""Traffic per element of what they give backward. Counted: cast of the gradient 2 + 4; of the
+result's 4 + 2; probability's gradient 4 + 4 and its sum 4; the bias's 4 + 4 and its sum over tokens
+4."""
 DATA_OVERLAP_SHARE = 0.9
 """Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
 first and last bucket never hide."""
