@@ -16,6 +16,10 @@ from automap.service.errors.valid_fields import meant_field, remedy_of_no_mappin
 MAX_ERRORS = 50
 VERSION_PATTERN = r"^[0-9a-f]{12}$"
 """The version of a stored profile: a hash."""
+PRINTED_PATTERN = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
+"""A text, of several lines perhaps, without control characters: a database cannot hold them all."""
+ONE_LINE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+"""The same of one line, with something in it."""
 _MAX_VALUE_CHARACTERS = 200
 
 _REMEDIES = {
@@ -52,6 +56,8 @@ _LENGTHS = {
 _PATTERNS = {
     VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits",
     NAME_PATTERN: "use a letter, then up to 63 letters, digits, _ . or -",
+    PRINTED_PATTERN: "leave out control characters",
+    ONE_LINE_PATTERN: "write one line, without control characters",
 }
 """What a text must match, in words."""
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")

@@ -15,6 +15,8 @@ from pydantic import (
     JsonValue,
 )
 
+from automap.service.errors.fields import ONE_LINE_PATTERN
+
 Item = TypeVar("Item")
 Content = TypeVar("Content", bound=BaseModel)
 _NUMBER = re.compile(r"\s*[-+]?[0-9._]+(e[-+]?[0-9]+)?\s*", re.IGNORECASE)
@@ -58,8 +60,7 @@ Moment = Annotated[
 ]
 
 
-# No control characters: a database's text cannot hold all of them.
-ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=ONE_LINE_PATTERN)]
 
 
 Cursor = Annotated[str, Field(min_length=1, max_length=800, description="next_cursor of a page")]

@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
+from automap.service.errors.fields import ONE_LINE_PATTERN, PRINTED_PATTERN
 from automap.service.schemas.access import Owner
 from automap.service.schemas.base import ApiModel, PageQuery
 
 LABEL_KEY = r"[A-Za-z0-9](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?"
 LABEL_VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 MAX_LABELS = 32
-_PRINTED = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
 LabelKey = Annotated[str, StringConstraints(pattern=rf"^{LABEL_KEY}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=rf"^{LABEL_VALUE}$")]
 Labels = Annotated[
@@ -22,8 +22,8 @@ Labels = Annotated[
         "begin and end with a letter or digit",
     ),
 ]
-Title = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Notes = Annotated[str, Field(max_length=10_000, pattern=_PRINTED)]
+Title = Annotated[str, Field(min_length=1, max_length=200, pattern=ONE_LINE_PATTERN)]
+Notes = Annotated[str, Field(max_length=10_000, pattern=PRINTED_PATTERN)]
 
 
 class Description(ApiModel):
@@ -86,14 +86,14 @@ class NewDescription(ApiModel):
         return dict(label.split(":", 1) for label in self.label)
 
 
-LabelFilter = Annotated[str, Field(pattern=_PRINTED), AfterValidator(_known_label)]
+LabelFilter = Annotated[str, Field(pattern=PRINTED_PATTERN), AfterValidator(_known_label)]
 ListFormat = Literal["json", "csv"]
 
 
 class ListQuery(PageQuery):
     """How plans and jobs are found; all that is given holds together."""
 
-    q: Annotated[str, Field(min_length=1, max_length=200, pattern=_PRINTED)] | None = Field(
+    q: Annotated[str, Field(min_length=1, max_length=200, pattern=PRINTED_PATTERN)] | None = Field(
         default=None,
         description="Words that are all in the name, owner, labels, notes, algorithm or models, "
         "whatever their case",
@@ -101,7 +101,7 @@ class ListQuery(PageQuery):
     label: Annotated[list[LabelFilter], Field(max_length=MAX_LABELS)] = Field(
         default=[], description="`key:value`, or `key` with any value; may be repeated"
     )
-    owner: Annotated[str, Field(min_length=1, max_length=64, pattern=_PRINTED)] | None = None
+    owner: Annotated[str, Field(min_length=1, max_length=64, pattern=PRINTED_PATTERN)] | None = None
     format: ListFormat = Field(
         default="json", description="`csv`: all rows, whatever the page; also by `Accept: text/csv`"
     )

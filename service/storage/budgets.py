@@ -107,9 +107,15 @@ def _amount(run: Run, since: datetime, unit: str) -> float:
 
 
 def _warning(row: BudgetRow, spent: float, forecast: float, month: str) -> str | None:
-    of = f"{row.amount:,.2f} {_UNITS[row.unit]} of {row.of} for {month}"
+    of = f"{_shown(row.amount)} {_UNITS[row.unit]} of {row.of} for {month}"
     if spent > row.amount:
-        return f"The budget of {of} is used up: {spent:,.2f} so far"
+        return f"The budget of {of} is used up: {_shown(spent)} so far"
     if forecast > row.amount:
-        return f"The budget of {of} will not last: {spent:,.2f} so far, {forecast:,.2f} expected"
+        expected = f"{_shown(spent)} so far, {_shown(forecast)} expected"
+        return f"The budget of {of} will not last: {expected}"
     return None
+
+
+def _shown(amount: float) -> str:
+    """Two decimals; three digits where these would be none."""
+    return f"{amount:,.2f}" if amount >= 0.01 or amount == 0 else f"{amount:.3g}"

@@ -389,3 +389,9 @@ def test_other_requests_that_go_wrong(
     client: TestClient, method: str, path: str, status: int, kind: str
 ) -> None:
     problem(client.request(method, path), status, kind)
+
+
+@pytest.mark.parametrize("field", ["q", "owner", "model"])
+def test_a_text_with_control_characters_is_told_so_in_words(client: TestClient, field: str) -> None:
+    found = problem(client.get("/v1/plans", params={field: "a\0b"}), 422, "invalid-spec")
+    assert "control characters" in found["errors"][0]["remedy"]

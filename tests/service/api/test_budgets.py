@@ -62,6 +62,9 @@ def test_a_month_is_summed_and_expected_to_end_as_the_last_week_went(
     )
     tight = made(client, of="owner:ann", unit="gpu_hours", amount=97)
     assert "will not last: 96.00 so far" in tight["warning"]
+    tiny = made(client, of="owner:bob", unit="gpu_hours", amount=0.004)
+    assert tiny["warning"].startswith("The budget of 0.004 GPU hours of owner:bob")
+    assert client.delete(f"/v1/budgets/{tiny['id']}").status_code == 204
     assert client.get("/v1/budgets").json()["items"] == [tight, math, ann]
     assert client.get("/v1/costs").json()["budgets"] == [ann, math, tight]
     shown = client.get("/metrics").text
