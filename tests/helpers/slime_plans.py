@@ -74,8 +74,11 @@ MISC = {
     "--accumulate-allreduce-grads-in-fp32": (),
     "--attention-softmax-in-fp32": (),
     "--attention-backend": ("flash",),
+    "--use-tensorboard": (),
+    "--tb-project-name": ("automap",),
+    "--tb-experiment-name": ("plan",),
 }
-"""Argument of Megatron-LM that no plan decides → the words after it in every launch."""
+"""Argument of Megatron-LM or slime that no plan decides → the words after it in every launch."""
 
 
 def faults(words: Sequence[str]) -> list[str]:

@@ -165,7 +165,8 @@ def test_strategies_obey_or_say_why_not() -> None:
     for name, info in STRATEGIES.items():
         if info.needs_staleness:
             continue
-        search = spec.search.model_copy(update={"strategy": name, "time_limit_seconds": 1.0})
+        limit = {"time_limit_seconds": 1.0, "limit_by": "work"}
+        search = spec.search.model_copy(update={"strategy": name, **limit})
         try:
             plan = make_plan(spec.model_copy(update={"search": search}))
         except InfeasibleError as error:
