@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.4 s per iteration (108.1 to 169.8 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.4 s per iteration (112.9 to 162.4 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #

@@ -19,7 +19,7 @@ VERSION_PATTERN = r"^[0-9a-f]{12}$"
 PRINTED_PATTERN = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*$"
 """A text, of several lines perhaps, without control characters: a database cannot hold them all."""
 ONE_LINE_PATTERN = r"^[^\x00-\x1f\x7f]+$"
-"""The same of one line, with something in it."""
+"""A text of one line, not empty, without control characters."""
 _MAX_VALUE_CHARACTERS = 200
 
 _REMEDIES = {
