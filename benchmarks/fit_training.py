@@ -29,11 +29,11 @@ from automap.planner.cost.gpu_generations import GENERATIONS
 from automap.planner.cost.stacks import STACKS
 from automap.planner.layout import FloatArray
 from automap.planner.spec import TrainingStack
-from automap.planner.validation.frameworks import framework_of
 from automap.planner.validation.groups import project_of
 from automap.planner.validation.physics import sound_rows
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import TrainingRow
+from automap.planner.validation.subjects import framework_of_row
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.training import predict_training
 from automap.planner.validation.validate import subset_of
@@ -59,6 +59,8 @@ STACK_PRIORS: dict[TrainingStack, tuple[float, float]] = {
     "megatron-deepspeed": (0.8, 1.0),
 }
 """Stack → attention's share, and passes of its elementwise kernels: fused, or one by one."""
+SAME_KERNELS: dict[TrainingStack, tuple[TrainingStack, ...]] = {"megatron-2021": ("megatron-2022",)}
+"""Stack → those that have its constants."""
 GENERATION_PRIORS = (
     (("volta", "ampere", "ada", "none", "hopper"), "sustained_share", 0.94, CLOCKS),
     # arXiv:2407.08608: FlashAttention-2 reaches 35 % of an H100's peak, kernels made for it 75 %.
@@ -121,7 +123,7 @@ def all_constants() -> tuple[Constant, ...]:
             # Half of what is not known of a constant is not known of all stacks.
             part = width / 2**0.5
             prior = Prior(f"{stack} {name}", value, part, name, part)
-            found.append(Constant((stack,), name, prior))
+            found.append(Constant((stack, *SAME_KERNELS.get(stack, ())), name, prior))
     for owners, name, value, width in GENERATION_PRIORS:
         found.append(Constant(owners, name, Prior(f"{owners[-1]} {name}", value, width)))
     host = Prior("EXPERT_OPERAND_HOST_SECONDS", 50e-6, HOST)
@@ -129,7 +131,7 @@ def all_constants() -> tuple[Constant, ...]:
 
 
 def stack_name(row: TrainingRow) -> TrainingStack:
-    return framework_of(row.source).training_stack
+    return framework_of_row(row).training_stack
 
 
 def generation(row: TrainingRow) -> str:

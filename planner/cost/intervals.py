@@ -85,6 +85,7 @@ SEEN: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("fsdp", "verl"), _FSDP),
     "fsdp-eager": frozenset({"hopper, dense"}),
     "megatron-2021": frozenset({"volta, dense", "ampere, dense"}),
+    "megatron-2022": frozenset({"ampere, dense"}),
     "megatron-deepspeed": frozenset({"ampere, dense"}),
     "vllm": frozenset(
         {"hopper, dense", "hopper, experts", "blackwell, dense", "blackwell, experts"}

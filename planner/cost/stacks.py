@@ -129,6 +129,20 @@ FSDP = SoftwareStack(
     # fully_shard(mp_policy=...) shards fp32 parameters and casts what it gathers.
     memory=StackMemory(masters_are_weights=True, selective="products"),
 )
+MEGATRON_2021 = SoftwareStack(
+    "megatron-2021",
+    "Megatron-LM before flash attention, 2021 and 2022",
+    attention="unfused",
+    attention_share=0.73,
+    elementwise_passes=0.98,
+    collective_slowdown=1.05,
+    host_work="megatron-core",
+    sequence_parallel=False,
+    overlaps_data=False,
+    # Gradients of fp16 runs are accumulated and reduced in fp16, after the passes, and cast
+    # for the step (megatron/optimizer/optimizer.py, 2.x).
+    memory=StackMemory(gradient_bytes=2, step_bytes=4),
+)
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
     stack.name: stack
@@ -194,19 +208,14 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             # reads 16-bit logits and writes their gradient.
             memory=StackMemory(masters_are_weights=True, selective="products", logit_bytes=4),
         ),
-        SoftwareStack(
-            "megatron-2021",
-            "Megatron-LM before flash attention, 2021 and 2022",
-            attention="unfused",
-            attention_share=0.73,
-            elementwise_passes=0.98,
-            collective_slowdown=1.05,
-            host_work="megatron-core",
-            sequence_parallel=False,
-            overlaps_data=False,
-            # Gradients of fp16 runs are accumulated and reduced in fp16, after the passes, and cast
-            # for the step (megatron/optimizer/optimizer.py, 2.x).
-            memory=StackMemory(gradient_bytes=2, step_bytes=4),
+        MEGATRON_2021,
+        replace(
+            MEGATRON_2021,
+            name="megatron-2022",
+            summary="Megatron-LM before flash attention, with sequence parallelism, 2022",
+            sequence_parallel=True,
+            # Figure 1 of arXiv:2205.05198 has 18 bytes per parameter: fp32 gradients.
+            memory=StackMemory(),
         ),
         SoftwareStack(
             "megatron-deepspeed",

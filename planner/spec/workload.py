@@ -18,6 +18,7 @@ TrainingStack = Literal[
     "torchtitan",
     "fsdp-eager",
     "megatron-2021",
+    "megatron-2022",
     "megatron-deepspeed",
     "pytorch-bf16",
 ]
@@ -100,9 +101,9 @@ class WorkloadSpec(SpecModel):
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
         "2025; verl-megatron, verl's other engine, and automap-megatron, which overlap no "
-        "gradients; torchtitan of 2024; fsdp-eager (not "
-        "compiled, Triton attention) of 2023; megatron-2021 and "
-        "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
+        "gradients; torchtitan of 2024; fsdp-eager (not compiled, Triton attention) of 2023; "
+        "before flash attention megatron-2021, megatron-2022 with sequence parallelism, and "
+        "megatron-deepspeed; pytorch-bf16 (all state in bf16)",
     )
     gradient_precision: Literal["bf16", "fp16", "fp32"] | None = Field(
         default=None,

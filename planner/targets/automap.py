@@ -15,6 +15,7 @@ MEGATRON = TrainingCapabilities(
         "nemo-rl",
         "verl-megatron",
         "megatron-2021",
+        "megatron-2022",
         "megatron-deepspeed",
     ),
     # Context parallelism needs attention kernels that exchange keys (Transformer Engine).

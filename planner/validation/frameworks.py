@@ -33,6 +33,8 @@ class Framework:
     """Workloads of a table that these defaults are for; empty: all."""
     several_gpus: bool | None = None
     """True: for runs on several GPUs only; False: for runs on one; None: for both."""
+    splits_sequences: bool = False
+    """Whether these are the defaults of runs alone that state sequence parallelism."""
     ties_embeddings: bool = True
     """Whether a model that ties its embeddings is trained so; else the head is a copy."""
     pages_optimizer: bool = False
@@ -64,6 +66,15 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "selective",
         "weights sharded over the fsdp axis; GPU recipes keep the products and repeat the rest",
         noted=("maxtext", "jax"),
+    ),
+    Framework(
+        "Megatron-LM of 2022",
+        ("korthikanti",),
+        "megatron-2022",
+        "none",
+        "none",
+        "the distributed optimizer and recomputation are options",
+        splits_sequences=True,
     ),
     Framework(
         "Megatron-LM of 2021 and 2022",
@@ -241,6 +252,7 @@ def framework_of(
     workload: str | None = None,
     num_gpus: int = 1,
     *,
+    splits_sequences: bool = False,
     note: str = "",
     sharding: str | None = None,
 ) -> Framework:
@@ -251,7 +263,9 @@ def framework_of(
     """
     for one in FRAMEWORKS:
         fits = not one.workloads or workload in one.workloads
-        if fits and one.several_gpus in (None, num_gpus > 1) and _names(source, one.phrases):
+        fits = fits and one.several_gpus in (None, num_gpus > 1)
+        fits = fits and (splits_sequences or not one.splits_sequences)
+        if fits and _names(source, one.phrases):
             return one
     for one in FRAMEWORKS:
         if _names(note, one.noted):

@@ -4,9 +4,9 @@ from math import exp, hypot
 
 from automap.planner import catalogue
 from automap.planner.cost.intervals import SPREADS, Kind, is_seen, kind_named
-from automap.planner.validation.frameworks import framework_of
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.rows import GenerationRow, RunRow, TrainingRow
+from automap.planner.validation.subjects import framework_of_row
 
 ASSUMED: tuple[tuple[str, float], ...] = (
     ("recompute not stated", 0.08),
@@ -38,7 +38,7 @@ def kind_of(one: Prediction) -> Kind | None:
     row, mixture = one.row, "experts" if one.subset.startswith("experts") else "dense"
     if isinstance(row, TrainingRow) and one.quantity == "iteration_seconds":
         bits = "16-bit" if "16-bit" in one.subset else "8-bit"
-        stack = framework_of(row.source, row.workload, row.num_gpus).training_stack
+        stack = framework_of_row(row).training_stack
         return kind_named(f"training, {mixture}, {bits}" + _unseen(row, stack))
     if isinstance(row, GenerationRow) and one.quantity == "decode_step_seconds":
         bits = ", 4-bit" if one.subset.endswith("4-bit") else ""

@@ -264,8 +264,19 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     for phrase, text in NOTED:
         if phrase in note and not _is_followed(row, phrase):
             assumptions.add(text)
-    workload = getattr(row, "workload", None)
-    return framework_of(row.source, workload, row.num_gpus, note=row.note, sharding=row.sharding)
+    return framework_of_row(row)
+
+
+def framework_of_row(row: RunRow) -> Framework:
+    """The framework behind a row."""
+    return framework_of(
+        row.source,
+        getattr(row, "workload", None),
+        row.num_gpus,
+        splits_sequences=row.sequence_parallel == 1,
+        note=row.note,
+        sharding=row.sharding,
+    )
 
 
 def constant(tokens: int) -> LengthSpec:
