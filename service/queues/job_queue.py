@@ -136,6 +136,28 @@ def claim(
     return _claim_of(row, lease, None if row.plan is None else row.plan.plan)
 
 
+def cannot_take(session: Session, reason: str) -> None:
+    """Tell those who follow the next job, once, why a worker that has room does not take it."""
+    candidates = in_turn(session, new=True).where(JobRow.status == "queued").limit(1)
+    row = session.scalars(candidates.with_for_update(of=JobRow, skip_locked=True)).one_or_none()
+    if row is not None and why_queued(session, row.id) != reason:
+        _add_status(session, row, reason=reason)
+
+
+def why_queued(session: Session, job_id: UUID) -> str | None:
+    """What a worker last said of a job that it could not take."""
+    latest = session.scalars(
+        select(JobEventRow.document)
+        .where(JobEventRow.job_id == job_id)
+        .order_by(JobEventRow.sequence.desc())
+        .limit(1)
+    ).one_or_none()
+    if latest is None or latest.get("status") != "queued":
+        return None
+    reason = latest.get("reason")
+    return reason if isinstance(reason, str) else None
+
+
 def record(
     session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
 ) -> Progress | None:

@@ -5,6 +5,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only
 
+from automap.service.queues import job_queue
 from automap.service.queues.claims import SUBMITTED, holding_up, in_turn
 from automap.service.storage.tables import JobRow, PlanRow
 
@@ -34,6 +35,9 @@ def waits_for(session: Session, job_id: UUID) -> str | None:
     ).one()
     if first.id != row.id:
         return _turn(row, first)
+    reason = job_queue.why_queued(session, row.id)
+    if reason is not None:
+        return f"a worker that can take it: {reason}"
     return _worker(session)
 
 

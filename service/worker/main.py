@@ -55,7 +55,7 @@ class Worker:
         while not self._stopping.is_set():
             self._say_well()
             try:
-                held = self._claim()
+                held = self.claim()
             except (RayUnavailableError, SQLAlchemyError, OSError) as error:
                 log.error("no job can be taken: %s", error)
                 self._stopping.wait(RETRY_SECONDS)
@@ -68,14 +68,24 @@ class Worker:
             thread.join(timeout=30)
         self._leave_local_ray()
 
-    def _claim(self) -> JobClaim | None:
+    def claim(self) -> JobClaim | None:
+        """The next job, which this worker holds from now on; None: there is none, or no room.
+
+        Raises:
+            RayUnavailableError: there is no Ray to run it; the job says so from now on.
+        """
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         # Those that run already are all taken: each has events to read, and may be cancelled.
         new = len(self._threads) < self._settings.running_jobs
         with self._database.reading() as session:
             if not job_queue.is_waiting(session, new=new):
                 return None
-        self._connect()  # a job is taken only when there is a Ray for it
+        try:
+            self._connect()  # a job is taken only when there is a Ray for it
+        except RayUnavailableError as error:
+            with self._database.transaction() as session:
+                job_queue.cannot_take(session, str(error))
+            raise
         with self._database.transaction() as session:
             return job_queue.claim(
                 session,

@@ -1,6 +1,7 @@
 """Whose job is next: a property of the rule itself, and the queue that follows it."""
 
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 from uuid import UUID
 
@@ -14,9 +15,12 @@ from automap.service.queues import job_queue, waiting
 from automap.service.queues.claims import places
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow, PlanRow
+from automap.service.worker.main import Worker
+from automap.service.worker.ray_jobs import RayUnavailableError
+from tests.service.support.databases import settings_for, url_of
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.requests import problem
-from tests.service.support.workers import add_job
+from tests.service.support.workers import add_job, events
 
 OWNERS = ("ann", "bob", "cid", "dee")
 HOURS = st.dictionaries(st.sampled_from(OWNERS), st.floats(0, 1000, allow_nan=False))
@@ -190,3 +194,24 @@ def test_what_it_waits_for_is_what_workers_take(database: Database) -> None:
             break
         assert [job_id for job_id in ids if told[job_id].startswith("a worker")] == [following]
         assert all(str(following) in told[job_id] for job_id in ids if job_id != following)
+
+
+def test_a_job_says_why_the_worker_that_has_room_does_not_take_it(
+    client: TestClient, database: Database, tmp_path: Path
+) -> None:
+    """Once in its events, however often the worker tries; and no more once it is taken."""
+    job_id = queued(database, "ann")
+    nowhere = {"ray_address": "http://127.0.0.1:9", "runs_folder": tmp_path}
+    settings = settings_for(url_of(database), **nowhere)
+    worker = Worker(database, settings)
+    for _ in range(3):
+        with pytest.raises(RayUnavailableError) as error:
+            worker.claim()
+    reason = str(error.value)
+    assert client.get(f"/v1/jobs/{job_id}").json()["waits_for"] == (
+        f"a worker that can take it: {reason}"
+    )
+    reasons = [event.get("reason") for event in events(database, job_id)]
+    assert reasons == [None, reason]
+    assert claimed(database) == job_id
+    assert client.get(f"/v1/jobs/{job_id}").json()["waits_for"] is None
