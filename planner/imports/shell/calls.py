@@ -61,7 +61,7 @@ class Calls(Compounds):
             status = int(text) % 256 == 0 if text and text.isdecimal() else None
             if kind == "exit" and status is False and not self._subshells and not self._open:
                 # A guard against what is still to be filled in; the launch beyond it is meant.
-                self._remark(expander, line, f"the script ends here (exit {text}): it is read on")
+                self.reading.guards.append((expander.source, line, int(text or 1)))
                 return
             if kind == "exit" and not self._subshells and not self._open:
                 self.reading.ended = (expander.source, line)

@@ -41,6 +41,8 @@ class Reading:
     """Variables that are read, and that nothing sets → the line of the first reading."""
     passed_on: list[int] = field(default_factory=list)
     """Lines at which the script passes its own arguments on."""
+    guards: list[tuple[str, int, int]] = field(default_factory=list)
+    """(file, line, status) of exits with an error, which are read over."""
     ended: tuple[str, int] | None = None
     """(file, line) at which the script leaves before its last line."""
     texts: dict[str, str] = field(default_factory=dict)

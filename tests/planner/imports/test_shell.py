@@ -160,6 +160,4 @@ def test_a_script_that_is_read_again_and_again_ends() -> None:
 def test_a_guard_that_ends_the_script_is_told_and_read_on() -> None:
     found = read('if [ -z "$MODEL" ]; then exit 1; fi\nstart a')
     assert words(found) == ["start", "a"]
-    assert [(line, what) for _, line, what in found.remarks] == [
-        (1, "the script ends here (exit 1): it is read on")
-    ]
+    assert (found.guards, found.remarks) == ([("launch.sh", 1, 1)], [])
