@@ -66,7 +66,12 @@ GENERATION_PRIORS = (
     # arXiv:2407.08608: FlashAttention-2 reaches 35 % of an H100's peak, kernels made for it 75 %.
     (("hopper",), "attention_share", 0.7, KERNEL),
     # TensorRT-LLM's kernels: their efficiency in 8 bits over that in 16, without the cast.
-    (("hopper", "blackwell", "blackwell-ultra"), "eight_bit_gain", 0.93, CLOCKS),
+    (
+        ("ada", "cdna3", "cdna4", "hopper", "blackwell", "blackwell-ultra"),
+        "eight_bit_gain",
+        0.93,
+        CLOCKS,
+    ),
     (("blackwell",), "sustained_share", 0.94, CLOCKS),
     (("blackwell",), "attention_share", 0.85, KERNEL),
     # A tenth to a sixth more power than Blackwell's, and twice the exponentials.

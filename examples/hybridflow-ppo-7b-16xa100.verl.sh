@@ -20,7 +20,7 @@
 #   assumed. At a quarter of that the same plan takes 139 s instead of 135.4 s
 # How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
 # says):
-#   automap calibrate LOG --format verl --plan PLAN.json
+#   automap calibrate LOG --format verl --plan PLAN.json --output FOLDER
 set -euo pipefail
 
 # Given from outside, or here; without them nothing starts.

@@ -295,7 +295,7 @@ def _planned_call(
         id=call.id,
         role=call.role,
         kind=call.kind,
-        seconds=measured.comparison(call.end_seconds - call.start_seconds),
+        seconds=measured.comparison(call.measurable_seconds),
         transition_seconds=measured.comparison(transition, reshard=True)
         if transition or resharded
         else None,

@@ -21,6 +21,7 @@ class SecondsColumns:
     optimizer: FloatArray
     transition: FloatArray
     overhead: FloatArray
+    between: FloatArray
 
     @property
     def total(self) -> FloatArray:
@@ -32,6 +33,7 @@ class SecondsColumns:
             + self.optimizer
             + self.transition
             + self.overhead
+            + self.between
         )
 
     def times(self, factor: float) -> "SecondsColumns":

@@ -27,7 +27,7 @@ class Generation:
 GENERATIONS: dict[str, Generation] = {
     "volta": Generation(),
     "ampere": Generation(),
-    "ada": Generation(),
+    "ada": Generation(eight_bit_gain=0.93),
     "none": Generation(),
     # Kernels written for Ampere miss the asynchronous tensor instructions: Shah et al. 2024
     # (arXiv:2407.08608) measure FlashAttention-2 at 35 % of an H100's peak, and kernels made for
@@ -42,8 +42,8 @@ GENERATIONS: dict[str, Generation] = {
     # measured bf16 products at 620 TFLOP/s on an MI300X and at 720 on an H100 and H200, 47 % and
     # 73 % of their peaks (SemiAnalysis, "MI300X vs H100 vs H200", 22 December 2024); CDNA 4 is
     # taken to be as far from its peak.
-    "cdna3": Generation(sustained_share=0.61, attention_share=0.68),
-    "cdna4": Generation(sustained_share=0.61, attention_share=0.68),
+    "cdna3": Generation(sustained_share=0.61, eight_bit_gain=0.93, attention_share=0.68),
+    "cdna4": Generation(sustained_share=0.61, eight_bit_gain=0.93, attention_share=0.68),
 }
 
 

@@ -59,7 +59,7 @@ class PricedJob:
         if factor == 1.0 and not between:
             return estimates
         seconds = estimates.seconds.times(factor)
-        return replace(estimates, seconds=replace(seconds, overhead=seconds.overhead + between))
+        return replace(estimates, seconds=replace(seconds, between=seconds.between + between))
 
     def _between_calls(self, pool: Pool) -> float:
         return self.profile(pool).corrections.between_calls_seconds if self.corrected else 0.0

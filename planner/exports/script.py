@@ -32,7 +32,7 @@ def head(subject: Subject, launch: Launch, *, iterations: str) -> Iterator[str]:
     for each in launch.assumptions:
         yield from comment(each, first="# - ", further="#   ")
     yield from comment(f"How far off it is (LOG is {subject.framework.log}):")
-    yield f"#   automap calibrate LOG --format {name} --plan PLAN.json"
+    yield f"#   automap calibrate LOG --format {name} --plan PLAN.json --output FOLDER"
     yield "set -euo pipefail"
 
 

@@ -175,9 +175,11 @@ def _jobs(
             )
         for file, line, what in reading.remarks:
             remarks.append(Remark(kind="not read", text=what, file=file, line=line))
-        for file, line, status in dict.fromkeys(reading.guards):
-            told = f"what the script exits for here (with {status}) is taken to be mended"
-            remarks.append(Remark(kind="assumed", text=told, file=file, line=line))
+        for guard, before in reading.guards.items():
+            if before == len(reading.commands):
+                continue  # Nothing comes after it.
+            told = f"what the script exits for here (with {guard.status}) is taken to be mended"
+            remarks.append(Remark(kind="assumed", text=told, file=guard.source, line=guard.line))
         for line in dict.fromkeys(reading.passed_on):
             told = "the script's own arguments are taken to be none"
             remarks.append(Remark(kind="assumed", text=told, file=script.name, line=line))

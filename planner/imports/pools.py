@@ -110,7 +110,7 @@ def grouped(
     """Sets of models that share GPUs behind one another, and what only generates after them.
 
     Args:
-        sizes: GPUs of each model; a set has those of its first.
+        sizes: GPUs of each model; a set is where its first is.
         sets: Models by set, the actor's first.
         rollout: GPUs that only generate; None: the actor's do.
         node: The usual node of these GPUs.

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from automap.planner.exports.arguments import ABSENT
 from automap.planner.exports.launch import LaunchSetting
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.launch import Imported, LineChange
 from automap.planner.imports.shell.edits import is_argument
 from automap.planner.imports.values import Value, read_argument, read_value
-
-ABSENT = ("None", "False")
-"""Values of an argument that is not there: nothing, or a flag that is not set."""
 
 
 def lines_to(

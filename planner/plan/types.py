@@ -139,6 +139,9 @@ class SecondsByPart(ResultModel):
     """Seconds of reshard, offload and reload."""
     overhead: float = 0.0
     """Seconds of engine steps, kernel launches and other host work."""
+    between: float = 0.0
+    """Seconds from its end to the next call, as runs have taught (automap calibrate): no part of
+    what a run measures of the call."""
 
 
 class BytesByKind(ResultModel):
@@ -231,6 +234,11 @@ class CallPlan(CallPlacement):
     out_of_memory_probability: Probability | None = None
     """Chance that the peak exceeds capacity_bytes, by the law of its interval: log-normal about
     peak_bytes. Missing where the interval is."""
+
+    @property
+    def measurable_seconds(self) -> float:
+        """What a run measures of it: its duration without what lies between it and the next."""
+        return self.end_seconds - self.start_seconds - self.seconds_by_part.between
 
 
 class WeightSync(ResultModel):

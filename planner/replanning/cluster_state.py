@@ -8,7 +8,7 @@ from automap.planner.explanation.locating import locate, timing_of
 from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import Placement, Plan
+from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.replanning.result import CallCorrection, ReplanOptions
 from automap.planner.search import Selected, shares_candidates
 from automap.planner.spec import MAX_NODES, JobSpec, PoolSpec
@@ -161,6 +161,8 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[CallCorrection]:
                 remedy=f"use some of {', '.join([*calls, *syncs])}",
             )
         predicted = event.end_seconds - event.start_seconds
+        if isinstance(event, CallPlan):  # what lies after it is as long as it was
+            measured += event.seconds_by_part.between
         if predicted <= 0:
             raise SpecError(
                 f"measured.{name}", "the plan estimates 0 seconds for it", remedy="leave it out"

@@ -39,6 +39,7 @@ class CallCorrection(ResultModel):
 
     role: str
     kind: str
+    # Both with what lies between the call and the next, by the plan.
     measured_seconds: float
     predicted_seconds: float
     ratio: float

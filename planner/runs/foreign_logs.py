@@ -307,7 +307,7 @@ class _Log:
 def _shared(
     calls: Sequence[CallPlan], seconds: Sequence[float], moved: Sequence[float]
 ) -> list[Observed]:
-    planned = [call.end_seconds - call.start_seconds for call in calls]
+    planned = [call.measurable_seconds for call in calls]
     whole, transition = median(seconds), median(moved) if moved else None
     return [
         Observed(

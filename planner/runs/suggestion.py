@@ -99,8 +99,11 @@ def drift_of_window(plan: Plan, window: Window, threshold: float) -> Drift:
 
 
 def planned_seconds(plan: Plan) -> dict[str, float]:
-    """Seconds of calls and weight syncs by name, in time order."""
-    timed = [(call.stage, call.start_seconds, call.end_seconds, call.id) for call in plan.calls]
+    """Seconds that a run measures of calls and weight syncs by name, in time order."""
+    timed = [
+        (call.stage, call.start_seconds, call.start_seconds + call.measurable_seconds, call.id)
+        for call in plan.calls
+    ]
     timed += [
         (sync.stage, sync.start_seconds, sync.end_seconds, f"{sync.role}.sync")
         for sync in plan.transitions

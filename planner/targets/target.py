@@ -369,7 +369,7 @@ def _tensor_in_node(sizes: IntArray, pool: Pool) -> Rule:
 def pools_of_cores(spec: JobSpec) -> list[str]:
     """Names of the pools whose devices are CPU cores; none of a cluster that is only named."""
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
-    return [pool.name for pool in pools if gpu_type(pool.gpu).generation == "none"]
+    return [pool.name for pool in pools if gpu_type(pool.gpu).is_core]
 
 
 def pools_without_cuda(spec: JobSpec) -> list[str]:

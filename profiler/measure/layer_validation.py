@@ -17,7 +17,7 @@ def layer_errors(gpu: GpuType, journal: Journal) -> list[LayerError]:
     profile = Profile(gpu, folder=journal.folder)
     found = {entry.identity: entry for entry in journal.entries.values() if entry.table == TABLE}
     return [
-        _error(check, found.get(_identity(check.key)), alone=gpu.generation != "none")
+        _error(check, found.get(_identity(check.key)), alone=not gpu.is_core)
         for check in layer_checks(profile)
     ]
 

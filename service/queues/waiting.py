@@ -35,10 +35,7 @@ def waits_for(session: Session, job_id: UUID) -> str | None:
     ).one()
     if first.id != row.id:
         return _turn(row, first)
-    reason = job_queue.why_queued(session, row.id)
-    if reason is not None:
-        return f"a worker that can take it: {reason}"
-    return _worker(session)
+    return _worker(session, row)
 
 
 def _cluster_alone(row: JobRow, other: JobRow) -> str:
@@ -56,7 +53,7 @@ def _turn(row: JobRow, first: JobRow) -> str:
     return f"its turn, after {_named(first)}: {why}"
 
 
-def _worker(session: Session) -> str:
+def _worker(session: Session, row: JobRow) -> str:
     running = session.scalars(
         select(JobRow)
         .where(JobRow.status.in_(SUBMITTED))
@@ -64,6 +61,9 @@ def _worker(session: Session) -> str:
         .limit(NAMED + 1)
         .options(load_only(*_SHOWN), joinedload(JobRow.plan).load_only(PlanRow.gpus_used))
     ).all()
+    reason = None if running else job_queue.why_queued(session, row.id)
+    if reason is not None:
+        return f"a worker that can take it: {reason}"
     if not running:
         return "a worker: none has taken it yet, and no other job runs"
     named = [

@@ -52,7 +52,7 @@ def other_plan(report: RunReport, plan: Plan) -> str:
     if report.name != plan.name:
         return f"its plan was named {report.name!r}, this one is {plan.name!r}"
     predicted = {call.id: call.seconds.predicted for call in report.calls}
-    known = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
+    known = {call.id: call.measurable_seconds for call in plan.calls}
     for name, seconds in known.items():
         reported = predicted.get(name)
         if reported is None:

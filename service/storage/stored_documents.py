@@ -50,11 +50,16 @@ def stored_plan(document: JsonObject | None) -> Plan | None:
     return None if document is None else readable(Plan, document)
 
 
+class _Parts(BaseModel):
+    between: float = 0.0
+
+
 class _Call(BaseModel):
     id: str
     stage: int = 0
     start_seconds: float
     end_seconds: float
+    seconds_by_part: _Parts = _Parts()
 
 
 class _Sync(BaseModel):
@@ -73,7 +78,15 @@ class PlanTimes(BaseModel):
 
     def planned_seconds(self) -> dict[str, float]:
         """Seconds of calls and weight syncs by name, in time order, as the whole plan has them."""
-        timed = [(each.stage, each.start_seconds, each.end_seconds, each.id) for each in self.calls]
+        timed = [
+            (
+                each.stage,
+                each.start_seconds,
+                each.end_seconds - each.seconds_by_part.between,
+                each.id,
+            )
+            for each in self.calls
+        ]
         timed += [
             (each.stage, each.start_seconds, each.end_seconds, f"{each.role}.sync")
             for each in self.transitions

@@ -83,8 +83,9 @@ class Worker:
         try:
             self._connect()  # a job is taken only when there is a Ray for it
         except RayUnavailableError as error:
-            with self._database.transaction() as session:
-                job_queue.cannot_take(session, str(error))
+            if new:
+                with self._database.transaction() as session:
+                    job_queue.cannot_take(session, str(error))
             raise
         with self._database.transaction() as session:
             return job_queue.claim(

@@ -214,7 +214,7 @@ def estimates_of(
         kv_cache_bytes=kv_cache_bytes,
         running_batch=found.most_at_once,
         # A CPU captures no graphs.
-        graph_bytes=0 if pool.gpu.generation == "none" else constants.ENGINE_GRAPH_BYTES,
+        graph_bytes=0 if pool.gpu.is_core else constants.ENGINE_GRAPH_BYTES,
     )
     return CallEstimates(found.seconds, transient, found.source)
 
@@ -330,7 +330,7 @@ def _steady(
     weight = flow.steps / total[:, None]
     return _Steady(
         lengths=known.lengths,
-        decode=SecondsColumns(compute, moved, zero, zero, zero, overhead),
+        decode=SecondsColumns(compute, moved, zero, zero, zero, overhead, zero),
         steps=(flow.steps / cell_share).sum(axis=1),
         running=(weight * running).sum(axis=1),
         in_flight=(weight * flying).sum(axis=1),

@@ -95,7 +95,7 @@ def price_generate(
         kv_cache_bytes=kv_cache_bytes,
         running_batch=phase.running.most_at_once,
         # A CPU captures no graphs.
-        graph_bytes=0 if pool.gpu.generation == "none" else constants.ENGINE_GRAPH_BYTES,
+        graph_bytes=0 if pool.gpu.is_core else constants.ENGINE_GRAPH_BYTES,
     )
     return CallEstimates(seconds, transient, phase.source)
 
@@ -202,6 +202,7 @@ def _decode_columns(decoded: Decoded) -> SecondsColumns:
         optimizer=zero,
         transition=zero,
         overhead=decoded.overhead + decoded.waiting,
+        between=zero,
     )
 
 

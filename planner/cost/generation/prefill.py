@@ -82,6 +82,7 @@ def prefill_seconds(
         transition=zero,
         overhead=(waiting[inverse] / stages + context.engine.step_seconds) * chunks
         + (context.engine.call_seconds + context.engine.request_seconds * sequences),
+        between=zero,
     )
     source = np.maximum(compute.source, moved.source)[inverse]
     return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)

@@ -143,6 +143,7 @@ def price_tail(
         optimizer=zero,
         transition=zero + relayout_seconds,
         overhead=after.prefill.overhead * again + overhead,
+        between=zero,
     )
     moved = after.prefill.total * again + relayout_seconds
     tail_seconds = np.where(late, lasts, 0.0).sum(axis=1)

@@ -85,9 +85,9 @@ def experts_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
     local = ceil_div(arch.num_experts, batch.expert_parallel_size)
     launch = 2.0 * constants.LAUNCH_SECONDS
     if context.product_bytes < context.element_bytes:
-        operands = rows * (linears[0].inputs + linears[1].inputs)
-        cast = context.profile.memory_bound(constants.CAST_BYTES * operands)
-        forward = add(forward, cast)
+        if context.stack.memory.eight_bit_copy_bytes:  # else each product casts its own input
+            operands = rows * (linears[0].inputs + linears[1].inputs)
+            forward = add(forward, context.profile.memory_bound(constants.CAST_BYTES * operands))
         launch += 2.0 * constants.EXPERT_OPERAND_HOST_SECONDS
     # The number of tokens of each expert is known after the dispatch; before, nothing is launched.
     least = 0.0 if context.drops_tokens else launch
@@ -118,11 +118,16 @@ def bias_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Time
     `TEGroupedMLP._apply_bias`; backward its gradients, and sums over tokens of both biases').
     """
     arch = context.model.architecture
-    copies = ceil_div(batch.tokens, batch.tensor_parallel_size) * arch.num_experts_per_token
     if not arch.linear_bias:
         nothing = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
         return nothing, nothing
-    up = arch.moe_intermediate_size * (2 if arch.gated_mlp else 1)
+    shards, inside = expert_shards(
+        tensor_parallel_size=batch.tensor_parallel_size,
+        expert_parallel_size=batch.expert_parallel_size,
+    )
+    copies = ceil_div(batch.tokens * shards, batch.tensor_parallel_size)
+    copies = ceil_div(copies * arch.num_experts_per_token, batch.expert_parallel_size)
+    up = ceil_div(arch.moe_intermediate_size, inside) * (2 if arch.gated_mlp else 1)
     after = constants.BIAS_FORWARD_BYTES * arch.expert_hidden_size
     back = constants.BIAS_BACKWARD_BYTES * arch.expert_hidden_size + context.element_bytes * up
     return context.profile.memory_bound(copies * after), context.profile.memory_bound(copies * back)

@@ -312,7 +312,7 @@ class Profile:
         """Host work of a training framework and of the inference engine."""
         if framework not in self._host_work:
             measured = self.tables.host_seconds if self.tables else lambda *_: None
-            on_host = self.gpu.generation == "none"
+            on_host = self.gpu.is_core
             self._host_work[framework] = HostWork.of(framework, measured, on_host=on_host)
         return self._host_work[framework]
 

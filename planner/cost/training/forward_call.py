@@ -87,6 +87,7 @@ def price_forward(
             micro_batch_size=micro_batch_size,
         )
         + agreement_seconds(context, each.num_gpus, times=constants.SCORING_AGREEMENTS),
+        between=zero,
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)

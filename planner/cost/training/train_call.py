@@ -156,13 +156,13 @@ def _step_seconds(
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
     moved = passes.communication + _hops_in_steady_state(context, layouts, hop, passes)
     work = num_micro_batches * slowest
-    straggling = slowest_gpu(layouts.num_gpus)
+    straggling, zero = slowest_gpu(layouts.num_gpus), np.zeros(len(layouts))
     seconds = SecondsColumns(
         compute=straggling * work * passes.compute,
         communication=work * moved + reduction.seconds,
         bubble=straggling * slowest * waiting / layouts.virtual_pipeline_parallel_size,
         optimizer=whole.optimizer.seconds,
-        transition=np.zeros(len(layouts)),
+        transition=zero,
         overhead=context.host_work.step.seconds(
             num_layers=context.model.architecture.num_layers,
             stages=layouts.pipeline_parallel_size,
@@ -170,6 +170,7 @@ def _step_seconds(
             micro_batch_size=micro_batch_size,
         )
         + agreement_seconds(context, layouts.num_gpus, times=constants.STEP_AGREEMENTS),
+        between=zero,
     )
     sources = [passes.source, hop.source, reduction.source, whole.optimizer.source]
     source: IntArray = np.maximum.reduce(sources)

@@ -15,7 +15,7 @@ from automap.planner.imports.shell.syntax import (
     Word,
 )
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import MAX_CALLS, Started
+from automap.planner.imports.shell.walk import MAX_CALLS, Guard, Started
 
 _QUIET = frozenset({"shopt", "cd", "echo", "printf", "mkdir", "true", ":", "false", "[", "test"})
 """Commands that set nothing that a launch reads."""
@@ -58,10 +58,12 @@ class Calls(Compounds):
             return
         text = arguments[0].text if arguments else None
         if fitting != "loop":
-            status = int(text) % 256 == 0 if text and text.isdecimal() else None
+            # 256 divides 10**8.
+            status = int(text[-8:]) % 256 == 0 if text and text.isdecimal() else None
             if kind == "exit" and status is False and not self._subshells and not self._open:
                 # A guard against what is still to be filled in; the launch beyond it is meant.
-                self.reading.guards.append((expander.source, line, int(text or 1)))
+                guard = Guard(expander.source, line, int((text or "1")[-8:]) % 256)
+                self.reading.guards[guard] = len(self.reading.commands)
                 return
             if kind == "exit" and not self._subshells and not self._open:
                 self.reading.ended = (expander.source, line)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.flow import Frame
@@ -30,6 +31,14 @@ class Started:
     """Where in the file its words end, but for the script's own arguments; None: in no file."""
 
 
+class Guard(NamedTuple):
+    """Where a script would leave with an error."""
+
+    source: str
+    line: int
+    status: int
+
+
 @dataclass(slots=True)
 class Reading:
     """What a script comes to."""
@@ -41,8 +50,8 @@ class Reading:
     """Variables that are read, and that nothing sets → the line of the first reading."""
     passed_on: list[int] = field(default_factory=list)
     """Lines at which the script passes its own arguments on."""
-    guards: list[tuple[str, int, int]] = field(default_factory=list)
-    """(file, line, status) of exits with an error, which are read over."""
+    guards: dict[Guard, int] = field(default_factory=dict)
+    """Exits with an error, which are read over → how many commands were started before."""
     ended: tuple[str, int] | None = None
     """(file, line) at which the script leaves before its last line."""
     texts: dict[str, str] = field(default_factory=dict)

@@ -51,7 +51,9 @@ def offload_of(settings: Settings, groups: Groups, role: str) -> Offload:
         settings.note("not priced", told, settings.given("offload_layers", role))
         return "weights"
     here = groups.homes[role]
-    alone = sum(each == here for each in groups.homes.values()) == 1
+    # The same GPUs may be counted as other nodes of each model.
+    gpus = [(each.first_gpu, each.num_gpus) for each in groups.homes.values()]
+    alone = gpus.count((here.first_gpu, here.num_gpus)) == 1
     if alone and not settings.flag("colocated"):
         return "none"
     if settings.knows("offload_optimizer", role) and not settings.flag("offload_optimizer", role):

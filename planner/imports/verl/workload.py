@@ -1,5 +1,6 @@
 """The job of a launch: its algorithm, models, batches, lengths and cluster, as a spec."""
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -102,7 +103,22 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
         settings.needless("reward_function")
         settings.assume("the reward is a function that takes no time (models.reward)")
     need_known_models(settings, answers, found)
+    for role in ("actor", "critic"):
+        if "lora" in found.get(role, {}):
+            _note_lora_modules(settings, role)
     return found
+
+
+def _note_lora_modules(settings: Settings, role: str) -> None:
+    """Adapters are priced on every layer."""
+    given = settings.given("lora_modules", role)
+    if settings.engine != "megatron" or given is None:
+        return
+    named = re.findall(r"\w+", str(settings.value("lora_modules", role)))
+    # Into the mixer go one layer, or several of a latent attention.
+    if not {"linear_proj", "linear_fc1", "linear_fc2"} < set(named):
+        told = f"{settings.key('lora_modules', role)} is {', '.join(named)}: priced as on every"
+        settings.note("not priced", f"{told} layer", given)
 
 
 def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def _one_plan(service: Service, plan_id: str, given: PlansArguments) -> None:
     response = service.ask("DELETE" if given.delete else "GET", path)
     out = console.stdout_console()
     if not response.content:
+        if given.json:
+            return
         out.print(Text(f"deleted {plan_id}, with the records of its jobs"), soft_wrap=True)
         return
     if given.json:

@@ -125,6 +125,27 @@ def test_biases_of_experts_move_each_copy_again_and_again() -> None:
     whole, less = (moe_layer_seconds(one, batch(tokens=tokens)) for one in (of, bare))
     assert whole.forward - less.forward == pytest.approx(forward.seconds)
     assert whole.backward - less.backward == pytest.approx(backward.seconds)
+    # An expert that is split over 8 ranks gives each of them all its results to add to.
+    split, _ = bias_seconds(of, batch(tokens=tokens, expert=1, tensor=8))
+    assert split.seconds[0] == pytest.approx(forward.seconds[0])
+    halves, _ = bias_seconds(of, batch(tokens=tokens, expert=4, tensor=8))
+    assert halves.seconds[0] == pytest.approx(forward.seconds[0] / 4, rel=0.03)
+
+
+def test_what_arrives_at_experts_is_cast_once() -> None:
+    of = setting("qwen3-30b-a3b", "h100-80gb-sxm", product_precision="fp8")
+    anew = replace(of, stack=replace(of.stack, memory=STACKS["fsdp"].memory))
+    shape = batch(tokens=65536, expert=8)
+    arch = of.model.architecture
+    local, rows = arch.num_experts // 8, 65536 * arch.num_experts_per_token // arch.num_experts
+    weights = 3 * arch.hidden_size * arch.moe_intermediate_size
+
+    def cast(elements: int) -> float:
+        return float(of.profile.memory_bound(constants.CAST_BYTES * elements).seconds)
+
+    (kept, _), (each, _) = experts_seconds(of, shape), experts_seconds(anew, shape)
+    assert rows > 1000
+    assert each.seconds[0] - kept.seconds[0] == pytest.approx(local * cast(weights), rel=1e-6)
 
 
 def test_every_generation_has_constants_and_ultra_gpus_sustain_more() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from automap.planner import Launch, Plan, export
 from automap.planner.frameworks import framework_names
+from tests.cli.commands import call
 from tests.helpers import areal_plans, framework_plans, openrlhf_plans, skyrl_plans, trl_plans
 from tests.helpers.framework_plans import Wanted
 from tests.helpers.slime_plans import SGLANG
@@ -37,5 +38,9 @@ def test_what_calibrate_reads_is_written(target: str) -> None:
     unwrapped = " ".join(" ".join(texts).replace("\n#", "").split())
     assert TOLD[target] in unwrapped
     name = target.partition("@")[0]
-    assert f"#   automap calibrate LOG --format {name} --plan PLAN.json" in launch.script
+    (told,) = [line for line in launch.script.splitlines() if line.startswith("#   automap ")]
+    words = told.removeprefix("#   automap ").split()
+    assert words[:4] == ["calibrate", "LOG", "--format", name]
+    code, _, err = call(*words)  # As it stands it lacks nothing but the files that it names.
+    assert (code, "PLAN.json" in err) == (2, True), err
     assert "How far off it is (LOG is " in launch.script

@@ -1,6 +1,7 @@
 """Export, then import: the same placement; import, then export: the same launch."""
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -148,3 +149,22 @@ def test_an_export_is_read_without_its_placeholders_but_for_the_models() -> None
     models = {"ACTOR_MODEL": "/models/Qwen2.5-7B-Instruct", "CRITIC_MODEL": "Qwen/Qwen2.5-7B"}
     found = import_launch(files, TARGET, Answers("h100", models, *lengths))
     assert found.spec.models["critic"].architecture == "qwen2.5-7b"
+
+
+def test_adapters_on_some_layers_are_told_as_priced_on_all() -> None:
+    plan = plan_of(Wanted(algorithm="ppo", lora=8))
+    written = export(plan, TARGET).script
+    key = "actor_rollout_ref.model.lora.target_modules="
+    assert written.count(key) == 1
+    answers = Answers(
+        gpu="h100",
+        prompt_length=plan.spec.workload.prompt_length,
+        response_length=plan.spec.workload.response_length,
+        models=dict.fromkeys(("actor", "critic"), plan.spec.models["actor"].architecture),
+    )
+    for modules, kinds in (("linear_qkv,linear_proj,linear_fc1,linear_fc2", 0), ("linear_qkv", 1)):
+        script = re.sub(rf"({re.escape(key)}\[)[^\]]*", rf"\g<1>{modules}", written)
+        found = import_launch([LaunchFile("launch.sh", script)], TARGET, answers)
+        noted = [each.text for each in found.remarks if key[:-1] in each.text]
+        assert len(noted) == kinds, noted
+        assert all("priced as on every layer" in each for each in noted)

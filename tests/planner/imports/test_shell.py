@@ -160,4 +160,9 @@ def test_a_script_that_is_read_again_and_again_ends() -> None:
 def test_a_guard_that_ends_the_script_is_told_and_read_on() -> None:
     found = read('if [ -z "$MODEL" ]; then exit 1; fi\nstart a')
     assert words(found) == ["start", "a"]
-    assert (found.guards, found.remarks) == ([("launch.sh", 1, 1)], [])
+    assert (found.guards, found.remarks) == ({("launch.sh", 1, 1): 0}, [])
+
+
+def test_a_status_of_any_length_is_read() -> None:
+    assert read("exit " + "1" * 5000).guards == {("launch.sh", 1, 11111111 % 256): 0}
+    assert read("exit 256\nstart a").commands == []

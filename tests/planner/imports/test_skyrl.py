@@ -327,3 +327,12 @@ def test_advice_is_lines_of_the_launch() -> None:
     assert advice.together_seconds is not None
     assert advice.iteration_seconds is not None
     assert advice.together_seconds <= advice.iteration_seconds
+
+
+def test_models_on_the_same_gpus_share_them_however_their_nodes_are_counted() -> None:
+    steps = "trainer.max_training_steps=400"
+    more = "trainer.placement.ref_num_gpus_per_node=4 trainer.placement.ref_num_nodes=2"
+    for each in ("", more):
+        found = read(launch("critic-apart", (steps, f"{steps} {each}"))).placement
+        shared = {copy.role: copy.offload for copy in found.copies if copy.first_gpu == 0}
+        assert shared == {"actor": "weights", "reference": "weights"}, each

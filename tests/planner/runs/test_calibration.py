@@ -12,10 +12,20 @@ from automap.executor.telemetry.run_report import (
 from automap.planner.errors import SpecError
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
-from automap.planner.profiles.corrections import FILE, Evidence, corrections_of, read_corrections
+from automap.planner.profiles.corrections import (
+    FILE,
+    BetweenCalls,
+    Evidence,
+    corrections_of,
+    read_corrections,
+)
+from automap.planner.replanning.replan import replan
+from automap.planner.replanning.result import ReplanOptions
 from automap.planner.runs.calibration import Observed, between_calls, calibrate, evidence_of
 from automap.planner.runs.drift_detection import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
+from automap.planner.runs.iterations import Window
+from automap.planner.runs.suggestion import drift_of_window, planned_seconds
 from automap.planner.spec import ConstraintsSpec, LoraSpec
 from automap.service.cli.inputs.metric_logs import read_log
 from automap.service.cli.terminal.failures import BadInputError
@@ -107,12 +117,9 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     assert after.iteration_seconds == pytest.approx(plan.iteration_seconds + 0.014, rel=0.01)
     each = after.provenance.corrections["cpu"]["between_calls_seconds"]
     assert each * between.calls == pytest.approx(0.014, abs=2e-5)
-    overheads = [
-        (is_now.seconds_by_part.overhead - was.seconds_by_part.overhead, steps[was.kind])
-        for was, is_now in zip(plan.calls, after.calls, strict=True)
-        if was.copy_id
-    ]
-    assert all(more == pytest.approx(each * count, rel=0.2) for more, count in overheads)
+    found = [(is_now.seconds_by_part.between, steps[is_now.kind]) for is_now in after.calls]
+    owned = [pair for pair, call in zip(found, after.calls, strict=True) if call.copy_id]
+    assert all(between == pytest.approx(each * count, rel=1e-3) for between, count in owned)
     assert any(" ms between calls that 1 run taught" in line for line in after.assumptions)
     counts_for_nothing = "between its calls (numeric steps, the controller) counts for nothing"
     assert any(counts_for_nothing in line for line in plan.assumptions)
@@ -121,6 +128,25 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     assert evidence_of(plan, calls, version, run="run") == evidence
     again = calibrate(version, tmp_path / "again", evidence, [between])
     assert again.between == [between]
+
+
+def test_a_run_as_its_plan_with_what_lies_between_calls_has_not_drifted(tmp_path: Path) -> None:
+    """A run measures its calls alone, and its iteration with what lies between them."""
+    folder, version = profile_folder(tmp_path / "profile", KERNELS), tmp_path / "version"
+    before = make_plan(tiny_spec(folder))
+    own = [call for call in observed(before, 1.0) if call.seconds > 0]
+    between = BetweenCalls(run="run", seconds=before.iteration_seconds, calls=len(own))
+    calibrate(folder, version, evidence_of(before, own, folder, run="run"), [between])
+    plan = make_plan(tiny_spec(version))
+    assert plan.iteration_seconds > 1.5 * before.iteration_seconds
+    known = planned_seconds(plan)
+    assert sum(known.values()) < 0.7 * plan.iteration_seconds
+    window = Window(first=1, last=5, seconds=plan.iteration_seconds, calls=known)
+    found = drift_of_window(plan, window, 0.2)
+    assert (found.replan, found.calls) == (False, {})
+    measured = {name: seconds for name, seconds in known.items() if seconds > 0}
+    kept = replan(plan, ReplanOptions(measured=measured, iterations_left=10))
+    assert kept.keep_seconds == pytest.approx(plan.iteration_seconds, rel=1e-3)
 
 
 def test_nothing_lies_between_calls_that_overlap_or_were_not_all_measured() -> None:
