@@ -40,6 +40,7 @@ def test_the_three_figures_are_of_what_was_measured() -> None:
     assert found["chosen"] == 1.0
 
 
+@pytest.mark.slow
 def test_page_and_picture_show_every_plan(tmp_path: Path) -> None:
     profile = profile_folder(tmp_path / "profile", KERNELS)
     cluster = "cluster:\n  pools:\n  - {name: cpu, gpu: cpu, num_nodes: 1, gpus_per_node: 2}\n"

@@ -145,6 +145,7 @@ def test_a_line_cut_short_is_planned_again(tmp_path: Path) -> None:
     assert known(path)[key_of(first)]["value"] == 99.0
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_file(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     only = ("--only", str(QUICK_JOB), "--results", str(path))

@@ -67,6 +67,7 @@ def test_what_is_wrong_is_said(
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_keys_and_log_of_a_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/automap.db"
     migrated(url).dispose()

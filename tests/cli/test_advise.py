@@ -11,6 +11,7 @@ GRPO = ROOT / "benchmarks" / "launches" / "grpo-7b.sh"
 GIVEN = ("--gpu", "h100", "--lengths", "mean=300", "--prompt-lengths", "mean=120")
 
 
+@pytest.mark.slow
 def test_advice_is_lines_to_change_with_what_they_are_worth(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -33,6 +34,7 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
     assert "changes what is learned: responses are of weights with 8 bits" in asked
 
 
+@pytest.mark.slow
 def test_an_argument_that_is_not_there_is_not_to_be_added_without_a_value(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -56,6 +58,7 @@ def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixt
     assert {"key", "before", "after", "file", "line"} == set(lines[0])
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_comes_first_and_no_effect_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -91,6 +94,7 @@ def test_what_is_missing_or_unknown_is_refused(capsys: pytest.CaptureFixture[str
     assert (code, out) == (2, "")
 
 
+@pytest.mark.slow
 def test_a_critic_with_one_budget_is_told_two_numbers_of_sequences(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

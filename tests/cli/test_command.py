@@ -89,6 +89,7 @@ def test_a_strategy_that_does_not_fit_ends_with_3_and_its_sentence(capsys):
     assert "the job allows 0 (search.staleness)" in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_fit_ends_with_3_and_the_reasons(tmp_path):
     file = tmp_path / "large.yaml"
     file.write_text(TOO_LARGE, encoding="utf-8")

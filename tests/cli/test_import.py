@@ -178,6 +178,7 @@ def test_a_launch_that_runs_as_it_says_runs_with_its_own_framework(
     assert "nemo-rl@0.7.0" in out.partition("runs with: ")[2].partition("\n")[0]
 
 
+@pytest.mark.slow
 def test_the_verdict_is_one_and_has_its_exit_code(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

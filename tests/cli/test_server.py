@@ -71,6 +71,7 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
     return ended.value.code or 0, captured.out, captured.err
 
 
+@pytest.mark.slow
 def test_a_posted_plan_is_stored_and_shown(server, capsys, tmp_path):
     code, out, err = call(capsys, "plan", TINY, "--server", server)
     assert code == 0, err
@@ -94,6 +95,7 @@ def test_the_record_is_printed_as_json_and_can_be_estimated(server, capsys, tmp_
     )
 
 
+@pytest.mark.slow
 def test_a_service_does_what_else_is_done_here(server, capsys, tmp_path):
     file = tmp_path / "record.json"
     code, out, err = call(capsys, "plan", TINY, "--server", server, "--json", "-o", str(file))

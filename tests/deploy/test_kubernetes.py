@@ -105,6 +105,7 @@ def test_the_service_is_told_what_it_reads() -> None:
             assert has_keys == (container["name"] == "api")
 
 
+@pytest.mark.slow
 def test_what_is_probed_is_served(tmp_path: Path) -> None:
     app = create_app(Settings(database_url=f"sqlite:///{tmp_path}/a.db"))
     served = set(app.openapi()["paths"])

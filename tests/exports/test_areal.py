@@ -112,6 +112,7 @@ BROKEN = {
 """What is broken → an override that breaks it."""
 
 
+@pytest.mark.slow
 def test_areal_refuses_what_is_broken(tmp_path: Path) -> None:
     whole = launch(plan_of(SAMPLE["grpo"]))
     cases = {"whole": case("whole", whole, tmp_path)}
@@ -122,6 +123,7 @@ def test_areal_refuses_what_is_broken(tmp_path: Path) -> None:
     assert {name for name, each in found.items() if "error" not in each} == set()
 
 
+@pytest.mark.slow
 def test_every_key_is_described_with_its_type_and_default() -> None:
     theirs = json.loads(asked("--keys").splitlines()[-1])
     ours = {key: each for each in AREAL.settings for key in each.keys.values()}

@@ -91,6 +91,7 @@ def test_skyrl_would_run_what_hundreds_of_plans_say(plans: dict[str, Plan]) -> N
     assert wrong(found) == {}
 
 
+@pytest.mark.slow
 def test_skyrl_refuses_what_is_broken(plans: dict[str, Plan]) -> None:
     def but(of: str, **changes: str) -> dict[str, Any]:
         case = case_of(of, launch(plans[of]))
@@ -135,6 +136,7 @@ def test_skyrl_refuses_what_is_broken(plans: dict[str, Plan]) -> None:
     assert wrongly == {"strategy"}
 
 
+@pytest.mark.slow
 def test_every_key_is_described_with_its_type_and_default() -> None:
     theirs = json.loads(asked("--keys"))
     ours = {
@@ -157,6 +159,7 @@ def test_every_key_is_described_with_its_type_and_default() -> None:
             assert default == ("null" if value is None else str(value)), key
 
 
+@pytest.mark.slow
 def test_any_name_comes_through_as_it_is() -> None:
     names = ["it's", "a ${b} c", "\\${x}", "# no", "[a, b]", "{a: b}", "null", "1e-3", "ü'\\"]
     base = case_of("grpo", launch(plan_of(SAMPLE["grpo"])))

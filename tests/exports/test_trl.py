@@ -74,6 +74,7 @@ def test_trl_would_run_what_hundreds_of_plans_say(plans: dict[str, Plan]) -> Non
     assert wrong(found) == {}
 
 
+@pytest.mark.slow
 def test_they_refuse_what_is_broken(plans: dict[str, Plan]) -> None:
     case = case_of(plans["grpo"], launch(plans["grpo"]))
     apart = case_of(plans["server on a node"], launch(plans["server on a node"]))
@@ -103,6 +104,7 @@ def test_they_refuse_what_is_broken(plans: dict[str, Plan]) -> None:
     assert {name for name, each in found.items() if "error" not in each} == set()
 
 
+@pytest.mark.slow
 def test_every_argument_is_described_with_its_type_and_default() -> None:
     theirs = json.loads(asked("--arguments"))
     described = {

@@ -67,6 +67,7 @@ def test_names_stay_names(asked: dict[str, Asked], name: str) -> None:
     assert asked[f"named {name}"].verdict.get("name") == NAMES[name]
 
 
+@pytest.mark.slow
 def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
     asked: dict[str, Asked],
 ) -> None:

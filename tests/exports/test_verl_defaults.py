@@ -39,6 +39,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     return {engine: found[name] for engine, name in ENGINES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_left_out_is_what_verl_does(
     configurations: dict[str, dict[str, Any]], engine: str

@@ -112,6 +112,7 @@ WATCH_FOCUS = """
 NOT_REACHED = f"() => ({USABLE})().filter(each => !reached.has(each)).map(each => each.outerHTML)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view in VIEWS if view not in WITHOUT_OTHER_PARTS])
 def test_tab_leads_to_all_that_can_be_used_and_shows_where_it_is(
     site: Site, open_page: Open, view: str
@@ -152,6 +153,7 @@ def test_first_view_is_small(site: Site, nothing_cached: BrowserContext) -> None
     assert sum(sizes.values()) < FIRST_VIEW_BYTES, sizes
 
 
+@pytest.mark.slow
 def test_description_of_the_api_needs_no_other_host(site: Site, open_page: Open) -> None:
     page, _ = open_page(f"{site.server.address}/docs")
     expect(page.locator(".opblock").first).to_be_visible(timeout=20_000)
@@ -186,6 +188,7 @@ def locked(built: None, tmp_path: Path) -> Iterator[str]:
         yield server.address
 
 
+@pytest.mark.slow
 def test_service_with_keys_asks_for_one_and_keeps_it(locked: str, open_page: Open) -> None:
     page, watched = open_page(locked)
     watched.expected.append("status of 401")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
@@ -16,6 +17,7 @@ def spec(page: Page) -> dict:  # type: ignore[type-arg]
     return yaml.safe_load(text)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_fields_write_the_yaml_and_the_yaml_the_fields(site: Site, see: See) -> None:
     page = see(site.place("new"))
     page.get_by_label("Name").fill("mine")
@@ -67,6 +69,7 @@ def test_what_the_service_refuses_is_said_at_the_field(site: Site, open_page: Op
     expect(page.locator("#remarks")).to_contain_text("cluster.pools.0.gpu")
 
 
+@pytest.mark.slow
 def test_a_spec_is_planned_and_shown(site: Site, see: See) -> None:
     page = see(f"{site.place('new')}?from={site.plans['small']['id']}")
     page.get_by_label("Name").fill("again")

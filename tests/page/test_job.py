@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from automap.service.cli.terminal import formats
@@ -18,6 +19,7 @@ from tests.service.support.workers import add_job
 See = Callable[..., Page]
 
 
+@pytest.mark.slow
 def test_calls_are_shown_beside_their_predictions(site: Site, see: See) -> None:
     job = site.job()
     shown = rows(see(site.place("jobs", job.id)), "Seconds of calls")
@@ -41,6 +43,7 @@ def test_drift_is_shown_with_its_suggestion(site: Site, see: See) -> None:
     expect(shown).to_contain_text(told.suggestion.causes[0].kind)
 
 
+@pytest.mark.slow
 def test_iterations_and_reward_are_drawn_as_they_come(site: Site, see: See) -> None:
     run = site.run
     page = see(site.place("jobs", run.job_id))
@@ -56,6 +59,7 @@ def test_iterations_and_reward_are_drawn_as_they_come(site: Site, see: See) -> N
     expect(page.locator(".progress")).to_contain_text(f"{run.number} of 1,000 iterations")
 
 
+@pytest.mark.slow
 def test_a_job_is_followed_over_a_restart_of_the_service(tmp_path: Path, open_page: Open) -> None:
     url, port = f"sqlite:///{tmp_path}/again.db", free_port()
     with serving(url, port=port) as first:
@@ -75,6 +79,7 @@ def test_a_job_is_followed_over_a_restart_of_the_service(tmp_path: Path, open_pa
         page.close()
 
 
+@pytest.mark.slow
 def test_log_is_shown_and_goes_on(site: Site, see: See) -> None:
     page = see(site.place("jobs", site.job_id))
     log = page.locator("pre.log")
@@ -97,6 +102,7 @@ def test_cancelling_asks_first(site: Site, see: See) -> None:
     site.server.client.post(f"/v1/jobs/{job_id}/cancel")
 
 
+@pytest.mark.slow
 def test_job_that_is_over_is_run_again(site: Site, see: See) -> None:
     over = add_job(site.run.database, iterations=7)
     site.server.client.post(f"/v1/jobs/{over}/cancel")

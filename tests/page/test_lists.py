@@ -17,6 +17,7 @@ def names(page: Page) -> list[str]:
     return page.locator(".list tbody th > a").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_plans_are_listed_as_stored(site: Site, see: See) -> None:
     page = see(site.place("plans"))
     expect(page.locator(".list tbody tr").first).to_be_visible()

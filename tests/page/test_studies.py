@@ -13,6 +13,7 @@ from tests.page.test_plan import rows
 See = Callable[..., Page]
 
 
+@pytest.mark.slow
 def test_strategies_are_those_of_the_plan(site: Site, see: See) -> None:
     plan = site.plan("small")
     shown = rows(see(site.of_plan("small", "why")), "Named strategies")
@@ -41,6 +42,7 @@ def test_explanation_is_that_of_the_service(site: Site, see: See) -> None:
     assert list(rows(page, "Sensitivity")) == [each["subject"] for each in told["sensitivity"]]
 
 
+@pytest.mark.slow
 def test_what_if_plans_other_clusters(site: Site, see: See) -> None:
     page = see(site.of_plan("overlapping", "what-if"))
     page.get_by_label("Numbers of nodes").fill("2 4")

@@ -105,6 +105,7 @@ def test_a_plan_of_a_version_without_the_chance_loads_and_is_sound() -> None:
     assert not violations(resolve(loaded.spec), loaded)
 
 
+@pytest.mark.slow
 @given(
     chance=st.floats(0.001, 1.0),
     prompts=st.sampled_from([16, 64]),
@@ -139,6 +140,7 @@ def test_random_jobs_keep_to_their_chance_and_gain_nothing_by_half_of_it(
         assert plan.iteration_seconds <= safer.iteration_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_where_only_the_margin_is_in_the_way_the_first_reason_says_what_would_do() -> None:
     with pytest.raises(InfeasibleError) as error:
@@ -153,6 +155,7 @@ def test_where_only_the_margin_is_in_the_way_the_first_reason_says_what_would_do
         make_plan(without_offload(**{FIELD: enough - 0.01}))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_margin_is_a_remedy_with_a_plan() -> None:
     found = explain_refusal(without_offload(search__time_limit_seconds=60))
@@ -161,6 +164,7 @@ def test_the_margin_is_a_remedy_with_a_plan() -> None:
     assert remedy.plan.iteration_seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_an_explanation_says_what_the_margin_costs() -> None:
     plan = tight_plan(0.05)
@@ -176,6 +180,7 @@ def test_an_explanation_says_what_the_margin_costs() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_placement_without_margin_is_explained_among_its_like() -> None:
     filled = estimate(tight_plan(0.05).spec, tight_plan(1.0).placement())

@@ -65,6 +65,7 @@ def seconds(spec: JobSpec, placement: Placement) -> float | None:
     return None if found.out_of_memory_probability > 0.05 else found.iteration_seconds
 
 
+@pytest.mark.slow
 def test_no_other_placement_is_faster_than_the_tolerance_allows(plan: Plan) -> None:
     """The plan's own placement with some things changed, also to what no search tries.
 

@@ -54,6 +54,7 @@ def test_a_role_and_a_call_that_is_its_exception() -> None:
     assert plan.iteration_seconds == same.iteration_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["grpo", "remax"])
 def test_the_best_of_all_pins_is_the_best_without(algorithm: str) -> None:
     """Pins only take plans away, and together take away none."""
@@ -71,6 +72,7 @@ KEYS = ("actor.train", "actor.forward", "actor.generate", "actor.generate.greedy
 KEYS += ("actor", "reference", "reference.forward", "reward.forward")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_plan_obeys_whatever_is_pinned(seed: int) -> None:
     """Some pins contradict one another, which their error says; all others hold in the plan."""
@@ -151,6 +153,7 @@ def broken() -> Iterator[tuple[Plan, dict[str, Any], str]]:
         yield apart, {"parallelism": {key: {name: value}}}, f"{key} has {name}"
 
 
+@pytest.mark.slow
 def test_the_check_refuses_plans_that_do_not_obey() -> None:
     for plan, constraints, words in broken():
         pinned = plan.spec.model_copy(update={"constraints": spec_with(**constraints).constraints})
@@ -159,6 +162,7 @@ def test_the_check_refuses_plans_that_do_not_obey() -> None:
         assert any(words in line for line in found), (constraints, found)
 
 
+@pytest.mark.slow
 def test_strategies_obey_or_say_why_not() -> None:
     spec = spec_with(pools={"actor.train": "train", "actor.generate": "rollout"})
     placed = set()
@@ -180,6 +184,7 @@ def test_strategies_obey_or_say_why_not() -> None:
     assert "openrlhf" in placed
 
 
+@pytest.mark.slow
 def test_a_pool_too_small_for_its_call_is_named() -> None:
     """26 GB of weights on one GPU of 24 GB."""
     models = {role: {"architecture": "llama-2-13b"} for role in ("actor", "reference", "reward")}
@@ -191,6 +196,7 @@ def test_a_pool_too_small_for_its_call_is_named() -> None:
     assert any("constraints.pools" in (r.remedy or "") for r in error.value.reasons)
 
 
+@pytest.mark.slow
 def test_the_home_of_an_infeasible_job_stays_where_its_training_is_pinned() -> None:
     models = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
     pools = [pool(4, name="large"), pool(1, name="small", gpus_per_node=1)]

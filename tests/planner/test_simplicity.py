@@ -62,6 +62,7 @@ def test_only_a_share_is_accepted(tolerance: float) -> None:
         SearchSpec.model_validate({"simplicity_tolerance": tolerance})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "price", "run_price"])
 def test_a_simple_plan_says_what_it_misses(objective: str) -> None:
     best, simple = split_plan(0.0, objective), split_plan(0.5, objective)
@@ -87,6 +88,7 @@ def test_the_best_plan_has_more_than_one_range() -> None:
     assert len(ranges(split_plan(0.0))) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -31,6 +31,7 @@ def test_a_cut_search_says_at_which_limit_and_with_which_gap() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cut_search_says_where_its_bound_is_weak() -> None:
     document = yaml.safe_load((EXAMPLES / "safe-rlhf-two-critics-70b-128xa100.yaml").read_text())
     document["search"] = {"time_limit_seconds": 2, "limit_by": "work"}
@@ -46,6 +47,7 @@ def test_a_proof_and_a_given_placement_stop_for_other_reasons() -> None:
     assert given.search.stopped == "nothing was searched: the placement was given"
 
 
+@pytest.mark.slow
 def test_a_cut_search_ends_with_the_same_plan_every_time() -> None:
     """Where the limit counts work the clock must have no say in the plan."""
     spec = small_job(
@@ -88,6 +90,7 @@ def job_that_takes_long_to_price(time_limit_seconds: float = 2) -> JobSpec:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [make_plan, pareto])
 def test_pricing_ends_by_the_clock_as_well(question: Callable[[JobSpec], object]) -> None:
     spec = job_that_takes_long_to_price()
@@ -97,6 +100,7 @@ def test_pricing_ends_by_the_clock_as_well(question: Callable[[JobSpec], object]
     assert time.process_time() - used < 2 + 4  # two turns of pricing on a slow core
 
 
+@pytest.mark.slow
 def test_a_cluster_that_takes_too_long_to_price_says_so_beside_the_others() -> None:
     job = job_that_takes_long_to_price(time_limit_seconds=5)  # the small one takes 1 s
     large, small = what_if(job, nodes=[2048, 16]).variants
@@ -105,6 +109,7 @@ def test_a_cluster_that_takes_too_long_to_price_says_so_beside_the_others() -> N
     assert small.plan is not None
 
 
+@pytest.mark.slow
 def test_a_proven_plan_is_the_same_whatever_ends_the_search() -> None:
     clock, work = (
         make_plan(small_job("safe_rlhf", num_nodes=2, search__limit_by=name))
@@ -114,6 +119,7 @@ def test_a_proven_plan_is_the_same_whatever_ends_the_search() -> None:
     assert clock.placement() == work.placement()
 
 
+@pytest.mark.slow
 def test_a_plan_reports_nearly_all_of_the_time_it_took() -> None:
     spec = small_job("safe_rlhf", num_nodes=2)
     make_plan(spec)  # imports and tables

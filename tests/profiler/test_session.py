@@ -48,6 +48,7 @@ def settings(folder: Path, *, seconds: float, ranks: int | None = 1) -> ProfileS
     )
 
 
+@pytest.mark.slow
 def test_a_short_profile_is_one_that_plans_are_priced_with_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_short_profile_is_one_that_plans_are_priced_with_and_goes_on(
     assert {"began", "ended", "drift", "seconds", "throttled"} <= set(sessions[0])
 
 
+@pytest.mark.slow
 def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
     assert Journal(tmp_path).rows()
 
 
+@pytest.mark.slow
 def test_only_the_tables_that_are_asked_for_are_measured_in_their_order(tmp_path: Path) -> None:
     asked_for = settings(tmp_path, seconds=2.0).model_copy(
         update={"tables": ("optimizer", "memory_bound")}

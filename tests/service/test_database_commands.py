@@ -18,6 +18,7 @@ def revision(database: Database) -> str | None:
         return migrations.current_revision(session.connection())
 
 
+@pytest.mark.slow_on("sqlite")
 def test_up_and_down_say_what_is_lost(
     databases: Databases, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def url(databases: Databases, request: pytest.FixtureRequest) -> str:
     return databases.create(name)
 
 
+@pytest.mark.slow
 def test_a_request_in_flight_is_answered(url: str) -> None:
     with serving(url, queue_planners=0, shutdown_seconds=60) as server:
         asked = Asked(server, large_spec())

@@ -27,6 +27,7 @@ def url(databases: Databases) -> str:
     return databases.create("traces")
 
 
+@pytest.mark.slow
 def test_a_request_is_traced_to_the_planner_process_and_through_the_queue(url: str) -> None:
     with receiving() as receiver, serving(url, environment=receiver.environment) as server:
         headers = {"traceparent": PARENT}

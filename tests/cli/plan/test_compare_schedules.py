@@ -17,6 +17,7 @@ def spec_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_every_schedule_has_a_row(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
     code, out, _ = call(capsys, "compare", spec_file, "--schedules")
     assert code == 0

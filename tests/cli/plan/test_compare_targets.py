@@ -26,6 +26,7 @@ def spec_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_every_target_has_a_row_the_best_first(
     capsys: pytest.CaptureFixture[str], spec_file: str
 ) -> None:
@@ -68,6 +69,7 @@ def test_details_are_every_limit(capsys: pytest.CaptureFixture[str], spec_file: 
     assert "  pipeline, virtual pipeline or expert parallelism" in out
 
 
+@pytest.mark.slow
 def test_what_a_target_has_otherwise_than_asked_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def measure(database: Database, *, lost: str = "") -> None:
             assert job_queue.succeed(session, held)
 
 
+@pytest.mark.slow
 def test_a_measurement_is_started_and_followed_to_its_end(server, database):
     asked = ("--models", "tiny-llama", "--budget", "60", "--strict", "--make-default")
     process = jobs("profile", "--on-cluster", *asked, "--follow", server=server)

@@ -88,6 +88,7 @@ def test_bad_input_is_named(
     assert "the spec cannot be planned" not in err
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_not_there_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -244,6 +244,7 @@ def test_a_server_that_is_not_there(capsys, spec):
     assert Path(spec).exists()
 
 
+@pytest.mark.slow
 def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsys):
     def told(*arguments: str) -> str:
         code, out, err = call(capsys, *arguments, "--server", server)

@@ -26,6 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str,
         yield running.address, older, newer
 
 
+@pytest.mark.slow
 def test_plans_are_listed_newest_first_in_eighty_columns(
     served: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

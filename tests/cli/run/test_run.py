@@ -366,6 +366,7 @@ def test_ctrl_c_cancels_the_run(folder):
     assert not running(started)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_waits_for_nothing(folder):
     code, err, started = interrupted(folder, "stubborn", times=2)
     assert code == 130

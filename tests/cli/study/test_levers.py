@@ -16,6 +16,7 @@ def spec_file(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_each_change_is_a_row_with_gain_seconds_and_price(
     capsys: pytest.CaptureFixture[str], spec_file: str
 ) -> None:
@@ -27,6 +28,7 @@ def test_each_change_is_a_row_with_gain_seconds_and_price(
     assert "use 2 nodes in pool a100, 1 now; cost: see the price" in " ".join(out.split())
 
 
+@pytest.mark.slow
 def test_json_has_what_is_printed(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
     code, out, _ = call(capsys, "levers", spec_file, "--target", "verl@0.9.1", "--json")
     (found,) = json.loads(out)

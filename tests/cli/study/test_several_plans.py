@@ -124,6 +124,7 @@ def test_what_was_planned_is_proposed_once(capsys, tmp_path):
     assert err.count("It would fit") == 1
 
 
+@pytest.mark.slow
 def test_an_infeasible_job_is_explained_with_plans(capsys, tight):
     code, out, err = call(capsys, "plan", tight, "--explain-infeasible")
     assert (code, out) == (3, "")
@@ -160,6 +161,7 @@ def test_objectives_by_the_names_that_users_give_them(capsys, spec):
     assert "run_price" in err
 
 
+@pytest.mark.slow
 def test_another_type_of_gpu_is_priced_with_its_profile(capsys, tight, tmp_path):
     code, out, _ = call(capsys, "plan", tight, "--explain-infeasible", "--json")
     assert code == 3

@@ -31,6 +31,7 @@ def written(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = call(capsys, *TABLES, "--details")
@@ -46,6 +47,7 @@ def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
     assert max(map(len, table_lines)) <= 80
 
 
+@pytest.mark.slow
 def test_json_has_every_figure_and_nothing_else(capsys):
     code, out, err = call(capsys, *TABLES, "--json")
     assert (code, err) == (0, "")
@@ -62,6 +64,7 @@ def test_json_has_every_figure_and_nothing_else(capsys):
     assert total == len(golden("training"))
 
 
+@pytest.mark.slow
 def test_rows_are_written_with_their_parts(capsys, tmp_path):
     out = tmp_path / "rows.csv"
     code, _, _ = call(capsys, *TABLES, "--json", "--rows", str(out))

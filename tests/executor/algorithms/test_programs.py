@@ -223,6 +223,7 @@ def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Te
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
     [(torch.float64, 1e-6), (torch.float32, 1e-5)],

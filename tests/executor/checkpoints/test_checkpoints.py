@@ -269,6 +269,7 @@ def test_random_generators_go_on_where_they_were(tmp_path: Path) -> None:
     assert RandomState.load(tmp_path, "rank-00002") is None
 
 
+@pytest.mark.slow
 def test_two_ranks_save_and_any_layout_loads(tmp_path: Path) -> None:
     named: dict[str, Case] = {
         "save and load": cases.case_two_ranks_save_and_load,
@@ -319,6 +320,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     assert len(unfinished) >= 3, "the kills came while it was saving"
 
 
+@pytest.mark.slow
 def test_a_kill_before_every_change_of_the_disk(tmp_path: Path) -> None:
     outcomes = outcomes_of(tmp_path / "run", "points")
     assert [outcome["wrong"] for outcome in outcomes] == [""] * len(outcomes)

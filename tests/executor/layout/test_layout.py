@@ -30,6 +30,7 @@ def lines(ranks: Ranks, *axes: int) -> list[list[int]]:
     return sorted(map(sorted, np.moveaxis(ranks, axes, last).reshape(-1, size).tolist()))
 
 
+@pytest.mark.slow
 def test_groups_and_coordinates_of_every_layout_up_to_64_ranks() -> None:
     axes = {"pipeline": 0, "data": 1, "context": 2, "tensor": 3}
     count = 0
@@ -54,6 +55,7 @@ def test_context_groups_and_rank_of_on_every_layout_up_to_24_ranks() -> None:
             assert layout.rank_of(**layout.coordinates(rank)._asdict()) == rank
 
 
+@pytest.mark.slow
 def test_every_layout_of_generation_up_to_32_ranks() -> None:
     """Groups partition the ranks, and every training shard lies in its generation shard."""
     for layout in generation_layouts(largest=32):
@@ -68,6 +70,7 @@ def test_every_layout_of_generation_up_to_64_ranks() -> None:
         check_transition(layout)
 
 
+@pytest.mark.slow
 def test_every_layout_of_generation_with_context_up_to_16_ranks() -> None:
     for layout in generation_layouts(largest=16, with_context=True):
         check_places(layout)
@@ -121,6 +124,7 @@ def cells_of(shard: Shard, t: int, p: int) -> list[tuple[int, int]]:
     return list(product(range(left, right), range(top, bottom)))
 
 
+@pytest.mark.slow
 def test_vanilla_grouping_holds_a_training_shard_twice() -> None:
     """HybridFlow, Table 2: M ÷ (t·p) on the worst rank, wherever a rank's two shards differ."""
     displaced = 0

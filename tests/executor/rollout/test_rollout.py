@@ -70,11 +70,13 @@ def test_generation_on_two_processes(case: str, on_two: dict[str, str | None]) -
     assert on_two[case] is None, on_two[case]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WEIGHTS)
 def test_weights_are_in_one_place_at_a_time(case: str, weights: dict[str, str | None]) -> None:
     assert weights[case] is None, weights[case]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ON_FOUR)
 def test_training_and_generation_on_four(case: str, on_four: dict[str, str | None]) -> None:
     assert on_four[case] is None, on_four[case]

@@ -331,6 +331,7 @@ def test_a_reward_that_raises_ends_the_run_by_name(
     assert (outcome["state"], outcome["cause"]) == ("failed", failed["cause"])
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_waited_for_and_bad_input_refused_before_anything_starts(
     start: Start, prompts: Path, tmp_path: Path
 ) -> None:

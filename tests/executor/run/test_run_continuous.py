@@ -127,6 +127,7 @@ def overlapping(records: list[CallRecord], one: str, other: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_engines_go_on_while_others_train(start: Start, prompts: Path, tmp_path: Path) -> None:
     run = start(tmp_path)
     assert run.end() == 0, run.log()

@@ -96,6 +96,7 @@ def rollouts(running: Controller) -> list[threads.TableRollout]:
     return [each._process._workers["actor.shadow"].rollout for each in processes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "staleness"), [("grpo", 1), ("grpo", 2), ("grpo", 4), ("ppo", 2)]
 )
@@ -135,6 +136,7 @@ def test_batches_come_in_the_order_of_the_data_within_the_bound(
     assert any(each["rollout/spanning_share"] > 0 for each in metrics)
 
 
+@pytest.mark.slow
 def test_turns_go_on_while_others_train() -> None:
     with threads.without_ray(5), controller(staleness=2) as running:
         finished = run_iterations(running, threads.Prompts())
@@ -155,6 +157,7 @@ def test_turns_go_on_while_others_train() -> None:
     assert all(before.ended <= after.started + 1e-4 for before, after in pairwise(in_order))
 
 
+@pytest.mark.slow
 def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit() -> None:
     weights = []
     for continuous in (True, False):
@@ -169,6 +172,7 @@ def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit() -> None:
     assert torch.equal(*weights)
 
 
+@pytest.mark.slow
 def test_what_an_ended_attempt_has_finished_is_not_generated_again(
     tmp_path: Path, patch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +244,7 @@ def hangs(response_tokens: list[list[int]]) -> list[float]:
     return [0.0] * len(response_tokens)
 
 
+@pytest.mark.slow
 def test_an_environment_that_hangs_beside_training_is_named() -> None:
     with (
         threads.without_ray(0),
@@ -249,6 +254,7 @@ def test_an_environment_that_hangs_beside_training_is_named() -> None:
         run_iterations(running, threads.Prompts())
 
 
+@pytest.mark.slow
 def test_where_training_is_slow_engines_stop_at_the_bound(patch: pytest.MonkeyPatch) -> None:
     """The buffer is full: what is begun is all that the bound admits, and no more comes."""
     staleness, step, begun = 1, threads.TableEngine.train_step, list[set[int]]()
@@ -274,6 +280,7 @@ def test_where_training_is_slow_engines_stop_at_the_bound(patch: pytest.MonkeyPa
     assert begun == [set(range(each)) for each in admitted]
 
 
+@pytest.mark.slow
 def test_nothing_is_generated_with_weights_that_came_half(
     tmp_path: Path, patch: pytest.MonkeyPatch
 ) -> None:

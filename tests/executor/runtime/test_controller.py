@@ -370,6 +370,7 @@ def test_nothing_of_a_later_iteration_begins_before_a_checkpoint() -> None:
     assert [record.rollout_metrics["rollout/staleness_max"] for record in finished] == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_remax_reshards_once_for_its_two_generations() -> None:
     for record in run_and_compare(REMAX):
         by_id = {call.name.id: call for call in record.calls}

@@ -89,6 +89,7 @@ def nothing_left() -> Iterator[Left]:
     assert ray.available_resources().get("CPU") == NUM_CPUS
 
 
+@pytest.mark.slow
 def test_a_reward_function_that_hangs_ends_the_run_by_name() -> None:
     with nothing_left() as left, controller(settings("hangs")) as running:
         left.note(running)
@@ -110,6 +111,7 @@ def test_a_killed_worker_ends_the_iteration_and_frees_everything() -> None:
         assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_stops_in_the_middle_of_a_call() -> None:
     cancel = threading.Event()
     with nothing_left() as left, controller(settings(), cancel=cancel) as running:

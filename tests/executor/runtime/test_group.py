@@ -171,6 +171,7 @@ def numbers(count: int) -> Rows:
     return put(Batch({"number": torch.arange(count)}), block_bytes=BLOCK_BYTES)
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_set_are_a_world(running: Running) -> None:
     assert running.group(FOUR, TWO_BY_TWO).sum_of_ranks().result() == [6, 6, 6, 6]
     assert running.group(BESIDE, RankLayout()).sum_of_ranks().result() == [0]
@@ -323,6 +324,7 @@ def test_a_result_that_cannot_travel_is_a_failed_call(running: Running) -> None:
         running.group(BESIDE, RankLayout()).unpicklable().result()
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_told_from_those_that_wait_for_it(running: Running) -> None:
     future = running.group(FOUR, TWO_BY_TWO, timeout_seconds=1.0).sleep_on(3, 4.0)
     with pytest.raises(CallTimeoutError) as caught:
@@ -361,6 +363,7 @@ def test_a_process_that_ends_as_it_is_killed_is_no_error(
     assert stays.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_call_at_once(running: Running) -> None:
     pids = running.group(FOUR, TWO_BY_TWO).pid().result()
     future = running.group(FOUR, TWO_BY_TWO).sleep_on(1, 30.0)

@@ -98,6 +98,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return all(torch.equal(one[role], other[role]) for role in one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(ROLES))
 def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit(algorithm: str) -> None:
     corrected = PROGRAMS[algorithm].has_importance_ratio
@@ -111,6 +112,7 @@ def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit(algorithm: str) -
         assert not equal(together, run(algorithm, barrier=False)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm", [each for each in sorted(ROLES) if PROGRAMS[each].has_importance_ratio]
 )

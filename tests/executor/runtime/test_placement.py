@@ -69,6 +69,7 @@ def await_free(count: float) -> None:
     assert free_gpus() == count
 
 
+@pytest.mark.slow
 def test_a_plans_node_is_one_node_and_idle_devices_stay_free(cluster: Cluster) -> None:
     first, second = DeviceRange("a", 0, 4), DeviceRange("a", 8, 2)
     reservation = reserve([first, second], POOLS, timeout_seconds=20)
@@ -82,6 +83,7 @@ def test_a_plans_node_is_one_node_and_idle_devices_stay_free(cluster: Cluster) -
     await_free(16)
 
 
+@pytest.mark.slow
 def test_a_range_over_nodes_keeps_their_borders(cluster: Cluster) -> None:
     whole = DeviceRange("a", 0, 16)
     reservation = reserve([whole], POOLS, timeout_seconds=20)
@@ -105,6 +107,7 @@ def test_ranges_that_overlap_share_the_devices_they_have_in_common(cluster: Clus
     await_free(16)
 
 
+@pytest.mark.slow
 def test_cores_are_devices_too(cluster: Cluster) -> None:
     cores = DeviceRange("cores", 0, 2)
     reservation = reserve([cores], POOLS, timeout_seconds=20)
@@ -124,6 +127,7 @@ def test_what_no_node_could_hold_is_refused_at_once(cluster: Cluster) -> None:
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_what_is_taken_by_others_is_awaited(cluster: Cluster) -> None:
     """However long that takes: others are not done within the time that a start may take."""
     other = reserve([DeviceRange("a", 0, 1), DeviceRange("a", 8, 1)], POOLS, timeout_seconds=20)
@@ -172,6 +176,7 @@ def test_pools_that_look_alike_need_labels(cluster: Cluster) -> None:
         reserve(both, POOLS, timeout_seconds=5)
 
 
+@pytest.mark.slow
 def test_labels_tell_pools_apart(cluster: Cluster) -> None:
     """Last, because nodes without a label take no part from here on."""
     nodes: list[Any] = [

@@ -137,6 +137,7 @@ def rows(count: int) -> Batch:
     return Batch({"prompt_tokens": tokens, "response_tokens": tokens})
 
 
+@pytest.mark.slow
 def test_several_processes_score_parts_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_several_processes_score_parts_at_the_same_time(
     assert len(lines) == 3
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_is_named() -> None:
     worker = FunctionWorker(f"{HERE}:fails_at_six", num_processes=2)
     with pytest.raises(
@@ -164,6 +166,7 @@ def test_a_part_that_fails_is_named() -> None:
         worker.score(rows(8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["hangs", "holds_the_interpreter"])
 def test_scoring_processes_end_with_the_one_that_started_them(function: str) -> None:
     """Also while the function runs, and without a word."""
@@ -216,6 +219,7 @@ def dies_while_it_answers(response_tokens: list[list[int]]) -> list[float]:
     os._exit(7)
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_torn_is_told() -> None:
     worker = FunctionWorker(f"{HERE}:dies_while_it_answers", num_processes=2)
     with pytest.raises(RewardFunctionError, match=r"responses 0 to 3 .* ended with exit code 7"):

@@ -85,6 +85,7 @@ def members(protocol: Protocol, layout: Layout) -> list[list[int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", BY_ROWS, ids=lambda each: each.name)
 def test_rows_are_split_shared_and_collected_once_in_order(protocol: Protocol) -> None:
     count = 0

@@ -79,6 +79,7 @@ def one_step(draw: random.Random, rows: Rows, batch: Batch) -> tuple[Rows, Batch
     return rows, batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_references_follow_batches(seed: int) -> None:
     draw = random.Random(seed)

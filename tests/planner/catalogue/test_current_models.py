@@ -48,6 +48,7 @@ def test_text_towers_have_the_sizes_of_a_language_model(name: str) -> None:
     assert tower.model_dump(exclude=same) == catalogue.architecture(base).model_dump(exclude=same)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CURRENT)
 def test_transformers_counts_the_same(name: str) -> None:
     torch = pytest.importorskip("torch")

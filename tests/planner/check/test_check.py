@@ -128,6 +128,7 @@ def test_broken_cyclic_time_is_named(case: str) -> None:
     expect(CYCLIC_JOB, change(CYCLIC_PLAN), pattern)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(number=st.integers(0, 6), seconds=st.floats(-300.0, 300.0))
 def test_any_shift_but_within_slack_is_found(number: int, seconds: float) -> None:
@@ -146,6 +147,7 @@ def test_any_shift_but_within_slack_is_found(number: int, seconds: float) -> Non
         assert found != []
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(turn=st.floats(0.0, 1.0))
 def test_a_cyclic_schedule_may_be_turned(turn: float) -> None:

@@ -109,6 +109,7 @@ def test_tables_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables.study(other).tables is first.tables
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "constraint"),
     [
@@ -183,6 +184,7 @@ def test_a_size_that_is_not_there_says_why() -> None:
     assert (refused.outcome, refused.answer) == ("no_layout", "3 is odd")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "end"), [("reference.forward", 4.0), ("actor.train", 0.25)])
 def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: float) -> None:
     made, margin = plan("ppo"), 0.001
@@ -202,6 +204,7 @@ def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: floa
             assert best >= (1 - found.excluded_share) * value - 1e-4
 
 
+@pytest.mark.slow
 def test_no_plan_wins_where_none_is_named() -> None:
     given, selected = open_plan(plan(), TableCache())
     known = list(subjects(given, selected, plan()))
@@ -217,6 +220,7 @@ def test_no_plan_wins_where_none_is_named() -> None:
     assert named
 
 
+@pytest.mark.slow
 def test_regret_is_what_the_best_plan_would_have_saved() -> None:
     two = [pool(1), pool(1, name="l40s", gpu="l40s")]
     spec = small_job("grpo", cluster__pools=two)
@@ -306,6 +310,7 @@ def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
         small_job("grpo", search__robust=True, search__objective=objective)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "price", "run_price", "fewest_gpus"])
 def test_every_part_knows_every_objective(objective: str) -> None:
     spec = small_job("rloo", search__objective=objective, workload__startup_seconds=600.0)
@@ -362,6 +367,7 @@ def test_what_is_excluded_before_a_threshold_holds_however_few_searches_there_we
             assert best >= (1 - found.excluded_share) * value - 1e-4
 
 
+@pytest.mark.slow
 def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
     """Its bound is its own period, which says nothing of other plans."""
     spec, best = job("ppo"), plan("ppo").iteration_seconds

@@ -124,6 +124,7 @@ def least_value(spec: JobSpec, factors: Factors) -> float:
     return solved.lower_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kinds(*QUICK))
 def test_every_kind_is_timed_as_the_search_times_it(name: str) -> None:
     given, selected = open_plan(plan(name), TableCache())
@@ -156,6 +157,7 @@ def test_every_kind_is_explained(name: str) -> None:
             assert each.objective_value >= made.search.objective_value - 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", kinds(*QUICK))
 def test_every_kind_is_planned_anew(name: str) -> None:
     made = plan(name)
@@ -248,6 +250,7 @@ def test_the_switch_of_a_schedule_moves_weights() -> None:
     assert gained == pytest.approx(generate.seconds_by_part.transition, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_without_streams_and_tails_is_the_job_without_the_options() -> None:
     made = plan("streaming and tails")
     given, selected = open_plan(made, TableCache())
@@ -303,6 +306,7 @@ def test_a_tail_that_the_job_does_not_ask_for_is_explained() -> None:
     assert given.placement(selected).calls == own.placement().calls
 
 
+@pytest.mark.slow
 def test_plans_that_cost_nothing_are_beaten_by_none() -> None:
     free = [pool(1, price_per_gpu_hour=0.0)]
     spec = small_job("rloo", cluster__pools=free, search__objective="price")

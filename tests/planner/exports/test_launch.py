@@ -41,6 +41,7 @@ def values(launch: Launch) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: list[Launch]) -> None:
     described = {key for setting in VERL.settings for key in setting.keys.values()}
     assert described == {key for launch in launches for key in values(launch)}

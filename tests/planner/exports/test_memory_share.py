@@ -34,6 +34,7 @@ PLANS: Mapping[str, Any] = {
 """Framework → module with a sample of plans that it can be told."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", framework_names())
 def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
     described = framework(target)

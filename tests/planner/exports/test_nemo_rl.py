@@ -50,6 +50,7 @@ def launches() -> dict[str, Launch]:
     return {name: export(plan_of(wanted), NEMO_RL.target) for name, wanted in SAMPLE.items()}
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str, Launch]) -> None:
     described = {key for setting in NEMO_RL.settings for key in setting.keys.values()}
     written = {each.key for launch in launches.values() for each in launch.settings}
@@ -117,6 +118,7 @@ def wrong(wanted: dict[str, Wanted], *, least: int) -> dict[str, list[str]]:
     return {name: each for name, each in found.items() if each}
 
 
+@pytest.mark.slow
 def test_a_part_of_the_product_is_known_typed_and_consistent() -> None:
     assert wrong(dict(list(product(("grpo",)).items())[::7]), least=6) == {}
 
@@ -289,6 +291,7 @@ def limits_of(plan: Plan) -> set[str]:
     return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
 
 
+@pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it() -> None:
     made = broken()
     assert {n: limits_of(plan) for n, plan in made.items() if n not in limits_of(plan)} == {}

@@ -22,6 +22,7 @@ def limits_of(plan: Plan) -> set[str]:
     return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
 
 
+@pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it() -> None:
     broken = accepted_by_verl() | others()
     assert {

@@ -69,6 +69,7 @@ def submitted(launch: Launch, folder: Path, **values: str) -> tuple[int, str, li
     return done.returncode, done.stderr, words[begun + 1 : end]
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str, Launch]) -> None:
     described = {key for setting in SKYRL.settings for key in setting.keys.values()}
     written = {key for launch in launches.values() for key in given(launch)}
@@ -294,6 +295,7 @@ def limits_of(plan: Plan) -> set[str]:
     return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
 
 
+@pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it(plans: dict[str, Plan]) -> None:
     assert {name: limits_of(plan) for name, plan in plans.items() if limits_of(plan)} == {}
     made = broken()

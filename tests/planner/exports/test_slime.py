@@ -65,6 +65,7 @@ def launches() -> dict[str, Launch]:
     return {name: export(plan_of(wanted), SLIME.target) for name, wanted in SAMPLE.items()}
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str, Launch]) -> None:
     described = {key for setting in SLIME.settings for key in setting.keys.values()}
     written = {key for launch in launches.values() for key in given(launch)}
@@ -134,6 +135,7 @@ def words_of(launch: Launch) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 def test_a_part_of_the_product_is_known_typed_and_consistent() -> None:
     wanted = dict(list(product(("grpo", "ppo")).items())[::8])
     made = plans(wanted)
@@ -282,6 +284,7 @@ def limits_of(plan: Plan) -> set[str]:
     return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
 
 
+@pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it() -> None:
     made = broken()
     assert {n: limits_of(plan) for n, plan in made.items() if n not in limits_of(plan)} == {}

@@ -71,6 +71,7 @@ def started(launch: Launch, folder: Path, **values: str) -> tuple[int, str, dict
     return done.returncode, done.stderr, calls
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str, Launch]) -> None:
     described = {key for setting in TRL.settings for key in setting.keys.values()}
     written = {key for launch in launches.values() for key in given(launch)}

@@ -48,6 +48,7 @@ def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
     return [f"{reason.summary} ({reason.remedy})" for reason in caught.value.reasons]
 
 
+@pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
     launches = corpus("areal")
     assert len(launches) >= 20
@@ -57,6 +58,7 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
     assert [name for name, found in helped.items() if isinstance(found, list)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     plan = plan_of(SAMPLE[name])
@@ -236,6 +238,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     smaller = ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct")
     files = [launch("ray-two-nodes.sh", smaller), launch("small.yaml")]

@@ -76,6 +76,7 @@ def same_round_trip(plan: Plan) -> None:
     assert export(again, TARGET).settings == written.settings or workload.turns > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_exported_plan_is_read_back(name: str) -> None:
     same_round_trip(plan_of(SAMPLE[name]))
@@ -94,6 +95,7 @@ def test_the_product_of_exported_plans_is_read_back() -> None:
     assert done >= 100
 
 
+@pytest.mark.slow
 def test_most_launches_need_no_help_and_the_others_what_they_name() -> None:
     launches = corpus("nemo-rl")
     assert len(launches) >= 22
@@ -284,6 +286,7 @@ def test_documents_that_are_no_configuration_are_refused(document: Any) -> None:
     assert refused(LaunchFile("a.yaml", document=document))
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_into_a_script_and_the_rest_stays() -> None:
     file = launch("script-alone.sh")
     before = read(file)

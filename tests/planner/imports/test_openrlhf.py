@@ -38,6 +38,7 @@ def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
     return [f"{reason.summary} ({reason.remedy})" for reason in error.value.reasons]
 
 
+@pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
     launches = corpus("openrlhf")
     assert len(launches) >= 20
@@ -47,6 +48,7 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
     assert [name for name, found in helped.items() if isinstance(found, list)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ppo", "ppo, a reward model, in two groups", "each apart", "ahead", "tokens"]
 )
@@ -209,6 +211,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     assert "OpenRLHF is started by a script alone" in refused(document)[0]
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     file = launch("hybrid-grpo")
     before = read(file)

@@ -95,6 +95,7 @@ def same_round_trip(plan: Plan) -> None:
     assert {each.kind for each in found.remarks} <= {"assumed", "not priced"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_an_exported_plan_is_read_back(name: str) -> None:
     same_round_trip(plan_of(FORMS[name]))
@@ -139,6 +140,7 @@ def test_a_part_of_a_node_is_read_back() -> None:
     same_round_trip(estimate(spec, part))
 
 
+@pytest.mark.slow
 def test_an_export_is_read_without_its_placeholders_but_for_the_models() -> None:
     plan = plan_of(FORMS["ppo"])
     files = [LaunchFile("launch.sh", export(plan, TARGET).script)]

@@ -109,6 +109,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_scripts_end_soon(name: str) -> None:
     script = HOSTILE[name]

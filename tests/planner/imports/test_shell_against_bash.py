@@ -55,6 +55,7 @@ def by_reading(script: str) -> list[list[str | None]]:
     return [[word.text for word in words[1:]] for words in starts]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=int(os.environ.get("SHELL_EXAMPLES", "100")),
     # The same ones every time, unless more are asked for.

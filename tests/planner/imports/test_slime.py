@@ -66,6 +66,7 @@ def same_round_trip(plan: Plan) -> None:
     assert {each.kind for each in found.remarks} <= {"assumed", "not priced"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_exported_plan_is_read_back(name: str) -> None:
     same_round_trip(plan_of(SAMPLE[name]))
@@ -84,6 +85,7 @@ def test_the_product_of_exported_plans_is_read_back() -> None:
     assert done >= 100
 
 
+@pytest.mark.slow
 def test_most_launches_need_no_help_and_the_others_what_they_name() -> None:
     launches = corpus("slime")
     assert len(launches) >= 23
@@ -195,6 +197,7 @@ def test_a_launch_of_another_framework_is_named() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     file = launch("colocated-4b")
     before = read(file)

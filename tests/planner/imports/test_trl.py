@@ -52,6 +52,7 @@ def files_of(launch: Launch) -> list[LaunchFile]:
     return [LaunchFile("launch.sh", launch.script), *configs]
 
 
+@pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
     launches = corpus("trl")
     assert len(launches) >= 20
@@ -61,6 +62,7 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
     assert [name for name, found in helped.items() if isinstance(found, list)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SAMPLE if name != "checkpoints"])
 def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     plan = plan_of(SAMPLE[name])
@@ -251,6 +253,7 @@ def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     assert plan.placement().copies == before.placement.copies
 
 
+@pytest.mark.slow
 def test_other_micro_batches_are_written_with_as_many_sequences_of_a_step() -> None:
     for more in ("", "--steps_per_generation 16 "):
         file = launch("cli.sh", ("--use_vllm --", f"{more}--use_vllm --"))

@@ -21,6 +21,7 @@ def told(files: Sequence[LaunchFile], target: str) -> list[str]:
     return [f"{each.summary} ({each.remedy})" for each in refused.value.reasons]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("own", "other"), list(permutations(framework_names(), 2)))
 def test_launches_of_the_corpora_are_named(own: str, other: str) -> None:
     name, wrong = (framework(each).name for each in (own, other))

@@ -62,6 +62,7 @@ def test_the_first_reason_names_the_call_and_its_bytes() -> None:
     assert "actor.train" in first.summary
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("time_enough")
 def test_the_gpus_that_are_asked_for_are_enough_and_one_node_less_is_not() -> None:
     spec = small_job(**ONE_GPU)
@@ -75,6 +76,7 @@ def test_the_gpus_that_are_asked_for_are_enough_and_one_node_less_is_not() -> No
             assert reasons(larger)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("time_enough")
 def test_the_shorter_response_is_short_enough() -> None:
     longest, mean = map(int, re.findall(r"\d+", remedy(small_job(**LONG), "shorten")))
@@ -84,6 +86,7 @@ def test_the_shorter_response_is_short_enough() -> None:
     assert reasons(small_job(**longer))
 
 
+@pytest.mark.slow
 def test_the_shorter_response_does_not_depend_on_the_one_that_was_asked_for() -> None:
     """It is the longest of the round numbers that fit, so within 1 % of the longest of all."""
 
@@ -96,6 +99,7 @@ def test_the_shorter_response_does_not_depend_on_the_one_that_was_asked_for() ->
     assert longest(40_000) == longest(70_001)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("time_enough")
 def test_recomputation_and_lora_help_where_they_are_proposed() -> None:
     assert remedy(small_job(**LONG), "allow recomputation")
@@ -115,6 +119,7 @@ def test_a_call_without_a_candidate_is_never_taken_for_a_function() -> None:
     assert all(each.selected is None and each.reason for each in attempts)
 
 
+@pytest.mark.slow
 def test_models_far_too_large_for_the_cluster_are_explained() -> None:
     roles = ("actor", "critic", "reference", "reward")
     models = {role: {"architecture": "llama-3.1-405b"} for role in roles}
@@ -124,6 +129,7 @@ def test_models_far_too_large_for_the_cluster_are_explained() -> None:
     assert any(reason.remedy and reason.remedy.startswith("add") for reason in found)
 
 
+@pytest.mark.slow
 def test_constraints_that_exclude_each_other_only_in_the_end() -> None:
     parted = small_job(
         cluster__pools=[pool(gpus_per_node=1)], constraints={"separate": [("actor", "reference")]}
@@ -135,6 +141,7 @@ def test_constraints_that_exclude_each_other_only_in_the_end() -> None:
     assert make_plan(small_job(cluster__pools=[pool(gpus_per_node=1)])).iteration_seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("time_enough")
 def test_gpus_that_are_kept_free_are_given_up_only_as_far_as_needed() -> None:
     def keeping(count: int) -> JobSpec:
@@ -159,6 +166,7 @@ def test_the_call_that_cannot_even_run_alone_is_blamed_not_the_one_beside_it() -
     assert make_plan(small_job(models=frozen, cluster__pools=pools)).iteration_seconds > 0
 
 
+@pytest.mark.slow
 def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> None:
     """On 4 GiB more GPUs would save the training, but only larger ones save the rollout."""
     small_model = {"architecture": "qwen2.5-0.5b"}
@@ -174,6 +182,7 @@ def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> N
     assert any("in pool a100, cpu now" in remedy for remedy in remedies)
 
 
+@pytest.mark.slow
 def test_models_that_fit_alone_but_not_together_are_told_so() -> None:
     models = dict.fromkeys(("actor", "critic", "reference", "reward"), SEVEN["actor"])
     cluster = {"cluster__pools": [pool(gpus_per_node=2)], "constraints__allow_offload": False}
@@ -183,6 +192,7 @@ def test_models_that_fit_alone_but_not_together_are_told_so() -> None:
     assert first.over_bytes > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("time_enough")
 def test_where_no_single_change_helps_that_is_said_with_what_helps_together() -> None:
     """70B on one GPU: more of them are forbidden, and on four only recomputation saves it."""
@@ -203,6 +213,7 @@ def test_where_no_single_change_helps_that_is_said_with_what_helps_together() ->
     assert make_plan(job({})).iteration_seconds > 0
 
 
+@pytest.mark.slow
 def test_where_nothing_helps_that_is_said_soon() -> None:
     """Prompts of ten million tokens fit on no number of GPUs that is worth trying."""
     endless = {"mean": 1000, "max": 10**7}
@@ -217,6 +228,7 @@ def test_where_nothing_helps_that_is_said_soon() -> None:
     assert last.remedy is None
 
 
+@pytest.mark.slow
 def test_a_huge_maximum_is_refused_soon_with_the_longest_that_fits() -> None:
     endless = {"mean": 1000, "max": 10**7}
     spec = small_job(models=SEVEN, workload__response_length=endless)
@@ -227,6 +239,7 @@ def test_a_huge_maximum_is_refused_soon_with_the_longest_that_fits() -> None:
     assert make_plan(small_job(models=SEVEN, workload__response_length=shorter)).run_seconds > 0
 
 
+@pytest.mark.slow
 def test_a_target_that_no_plan_meets_says_which_one_would() -> None:
     goal: dict[str, Any] = {"search__objective": "fewest_gpus", "num_nodes": 2}
     (reason,) = reasons(small_job(**goal, search__target_iteration_seconds=0.5))

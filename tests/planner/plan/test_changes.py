@@ -1,5 +1,7 @@
 """What differs between two plans."""
 
+import pytest
+
 from automap.planner.plan.changes import differences, plan_difference
 from automap.planner.planning import make_plan
 from tests.helpers.small_jobs import pool, small_job
@@ -12,6 +14,7 @@ def test_a_plan_does_not_differ_from_itself() -> None:
     assert differences(plan, plan) == []
 
 
+@pytest.mark.slow
 def test_every_copy_and_call_that_is_otherwise_is_told_with_seconds_and_bytes() -> None:
     plan = make_plan(PPO)
     verl = PPO.search.model_copy(update={"target": "verl@0.9.1"})
@@ -43,6 +46,7 @@ def test_a_copy_that_is_only_in_one_plan_is_told() -> None:
     assert gone.more_bytes == -plan.copies[-1].resident_bytes
 
 
+@pytest.mark.slow
 def test_two_plans_stand_beside_each_other_even_of_two_jobs() -> None:
     one = make_plan(PPO)
     other = make_plan(small_job("grpo", cluster__pools=[pool(4, gpu="h100-80gb-sxm")]))

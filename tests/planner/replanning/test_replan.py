@@ -78,6 +78,7 @@ def test_measured_seconds_lengthen_the_iteration_as_the_plan_says() -> None:
     assert 0 < longer <= 0.5 * seconds_of("actor.generate") + 1e-5
 
 
+@pytest.mark.slow
 def test_without_a_node_the_best_plan_of_the_smaller_cluster_is_found() -> None:
     found = answered(lose_nodes={"a100": 1}, search_seconds=2.0)
     assert (found.verdict, found.keep_seconds, found.proven) == ("move", None, True)
@@ -120,6 +121,7 @@ def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
     assert budgets == pytest.approx([budgets[0], warm_search.LONGER[0] * budgets[0]])
 
 
+@pytest.mark.slow
 def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
     found = answered(add_nodes={"a100": 1}, search_seconds=2.0)
     assert found.verdict == "move"
@@ -140,6 +142,7 @@ def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
     assert quick.cost.seconds == quick.cost.reshard_seconds < 32.0
 
 
+@pytest.mark.slow
 def test_a_restart_that_nobody_gave_is_estimated_and_said_so() -> None:
     made = make_plan(small_job("grpo", num_nodes=2))
     options = ReplanOptions(add_nodes={"a100": 1}, search_seconds=2.0)
@@ -187,6 +190,7 @@ def test_a_verdict_says_first_that_it_is_not_proven() -> None:
     assert kept(10.0, proven=False, gap=0.02).startswith("keep, not proven best (gap 2 %)")
 
 
+@pytest.mark.slow
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_plan(small_job("grpo", num_nodes=3))
     tables = TableCache()
@@ -196,6 +200,7 @@ def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch)
         assert replan(made, ReplanOptions.model_validate(options), tables=tables).tables_kept
 
 
+@pytest.mark.slow
 def test_a_single_node_left_is_priced_by_itself() -> None:
     """Of two GB200 nodes that share NVLink: on one of them weight syncs never leave the node."""
     spec = small_job("grpo", cluster__pools=[pool(2, gpu="gb200")], search__staleness=1)
@@ -207,6 +212,7 @@ def test_a_single_node_left_is_priced_by_itself() -> None:
     assert (found.verdict, found.tables_kept) == ("keep", False)
 
 
+@pytest.mark.slow
 def test_the_last_node_of_a_pool_leaves_the_others() -> None:
     """And a node that comes in place of a lost one leaves the cluster as it was."""
     both = small_job("grpo", cluster__pools=[pool(1), pool(1, name="l40s", gpu="l40s")])
@@ -343,6 +349,7 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
     assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))
 
 
+@pytest.mark.slow
 def test_a_plan_that_is_called_optimal_by_hand_is_searched_anew() -> None:
     target = {"search__target": "automap"}
     spec = small_job("ppo", num_nodes=2, search__strategy="standalone", **target)
@@ -357,6 +364,7 @@ def test_a_plan_that_is_called_optimal_by_hand_is_searched_anew() -> None:
     assert found.move_seconds == pytest.approx(best.iteration_seconds, rel=found.margin)
 
 
+@pytest.mark.slow
 def test_a_missed_target_is_told() -> None:
     spec = small_job("grpo", num_nodes=1)
     seconds = make_plan(spec).iteration_seconds

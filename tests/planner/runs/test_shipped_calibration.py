@@ -65,6 +65,7 @@ def log_of(plan: Plan, ratio: float, folder: Path, **changes: Any) -> tuple[str,
     return str(log), "--format", "verl", "--plan", str(file)
 
 
+@pytest.mark.slow
 def test_a_log_teaches_the_shipped_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

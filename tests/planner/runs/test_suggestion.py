@@ -171,6 +171,7 @@ def test_observed_lengths_become_a_spec_below_its_maximum() -> None:
     assert ObservedLengths.over([ObservedLengths()]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search", [{}, {"continuous_rollouts": True, "staleness": 4}], ids=["by batches", "continuous"]
 )

@@ -89,6 +89,7 @@ def _sides(found: Job, tables: Tables, copy: int) -> list[tuple[tuple[int, int, 
     return sides
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
     [
@@ -125,6 +126,7 @@ def test_a_plan_states_its_steady_state() -> None:
     assert steady.flight_seconds <= 2.5 * steady.seconds * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_more_staleness_never_plans_slower() -> None:
     periods = [make_plan(keeping(staleness)).iteration_seconds for staleness in (1, 2, 4, 8, 16)]
     assert periods[-1] < 0.8 * periods[0]

@@ -25,6 +25,7 @@ def tight(objective: str, free: int = 0) -> JobSpec:
     return small_job("rloo", **TIGHT, search__objective=objective, constraints__keep_free_gpus=kept)
 
 
+@pytest.mark.slow
 def test_each_price_picks_the_nodes_on_which_it_is_least() -> None:
     fastest = [make_plan(tight("throughput", free)) for free in (0, 2)]
 

@@ -106,6 +106,7 @@ def test_the_search_equals_brute_force_over_positions(seed: int) -> None:
     assert below.solution is None
 
 
+@pytest.mark.slow
 def test_one_node_wins_and_loses_among_the_problems() -> None:
     every = [best_periods(with_real_syncs(random_problem(s, barrier=True))) for s in SEEDS]
     both = [(alone, several) for alone, several in every if alone is not None and several]
@@ -120,6 +121,7 @@ def moved(placement: Placement, gpus: int) -> Placement:
     return placement.model_copy(update={"copies": copies})
 
 
+@pytest.mark.slow
 def test_a_placement_in_one_node_has_one_price_whatever_other_nodes_there_are() -> None:
     alone = make_plan(small_job("ppo", num_nodes=1))
     assert alone.transitions  # else nothing is synced

@@ -68,6 +68,7 @@ def least_over_all(space: SearchSpace) -> float:
     return float(least)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "dapo", "remax"])
 def test_the_best_is_that_of_all_that_may_be_shared(algorithm: str) -> None:
     job = resolve(verl_job(algorithm, **ONE_RESPONSE if algorithm == "remax" else {}))
@@ -108,6 +109,7 @@ def test_a_space_of_one_process_keeps_the_placement_and_drops_others() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "staleness"),
     [("ppo", 0), ("grpo", 0), ("dapo", 0), ("rloo", 0), ("remax", 0), ("ppo", 1), ("grpo", 2)],
@@ -154,6 +156,7 @@ def two_generations(**changes: Any) -> Any:
     return verl_job("remax", **ONE_RESPONSE, **changes)
 
 
+@pytest.mark.slow
 def test_generations_of_one_engine_agree_also_where_only_one_is_pinned() -> None:
     sizes = {"tensor_parallel_size": 2}
     parallelism = {"actor.generate.greedy": sizes}
@@ -164,6 +167,7 @@ def test_generations_of_one_engine_agree_also_where_only_one_is_pinned() -> None
     assert len({call.kv_cache_bytes for call in rollouts}) == 1
 
 
+@pytest.mark.slow
 def test_generations_that_are_pinned_to_two_engines_have_no_plan() -> None:
     parallelism = {
         "actor.generate": {"tensor_parallel_size": 1},
@@ -173,6 +177,7 @@ def test_generations_that_are_pinned_to_two_engines_have_no_plan() -> None:
         make_plan(two_generations(constraints__parallelism=parallelism))
 
 
+@pytest.mark.slow
 def test_a_placement_with_two_engines_is_refused() -> None:
     spec = two_generations()
     plan = make_plan(spec)
@@ -232,6 +237,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "remax"])
 @pytest.mark.parametrize("changes", VARIATIONS.values(), ids=VARIATIONS)
 def test_a_job_is_refused_or_its_plan_exported(algorithm: str, changes: dict[str, Any]) -> None:

@@ -204,6 +204,7 @@ def check_barrier(problem: Problem) -> None:
     assert_sound(problem, tied)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(range(200)))
 def test_barrier_search_equals_brute_force(seed: int) -> None:
     check_barrier(instance(seed, barrier=True))
@@ -213,6 +214,7 @@ LONG = (70, 108, 230, 249)
 """Seeds whose brute force takes many seconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(seeds_with_a_shadow(range(300), barrier=True), slow=LONG))
 def test_barrier_search_with_two_rollouts_equals_brute_force(seed: int) -> None:
     check_barrier(with_second_rollout(instance(seed, barrier=True), seed))
@@ -357,6 +359,7 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
                 assert fewest.solution.timing.period <= target + 1e-9
 
 
+@pytest.mark.slow
 def test_the_work_of_all_numbers_of_nodes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = 0.0
 

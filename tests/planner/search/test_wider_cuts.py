@@ -10,6 +10,7 @@ from tests.planner.search.test_search_sizes import check_barrier, instance
 pytestmark = pytest.mark.thorough
 
 
+@pytest.mark.slow
 def test_a_widened_cut_excludes_no_better_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     freed = []
     widened = WiderCuts.widened

@@ -70,6 +70,7 @@ def test_full_engines_take_what_the_price_says(which: str, keeps: bool) -> None:
     assert out.seconds_per_batch(skip=SKIP) == pytest.approx(steady.seconds, rel=FULL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("staleness", [2, 4, 8])
 @pytest.mark.parametrize("which", ["groups", "pairs", "equal", "turns"])
 def test_the_price_of_waiting_is_no_less_than_what_is_waited(staleness: int, which: str) -> None:
@@ -99,6 +100,7 @@ def test_a_trainer_that_keeps_pace_changes_nothing_and_a_slow_one_sets_the_perio
         assert each.most_admitted <= steady.admitted_responses
 
 
+@pytest.mark.slow
 def test_a_simulated_plan_replays_its_requests() -> None:
     plan = planned(12, False, "groups")
     found, _ = simulate(plan, iterations=6, seed=3)

@@ -74,6 +74,7 @@ def test_with_constant_lengths_it_is_what_the_check_says(job, plan):
         assert call.seconds.lowest == call.seconds.highest == call.planned_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -146,6 +147,7 @@ def test_random_schedules_take_the_least_period(cyclic, streams):
     assert refused > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANS)
 def test_drawn_lengths_spread_the_iterations_around_the_plan(kind):
     found, _ = simulated(kind)
@@ -160,6 +162,7 @@ def test_drawn_lengths_spread_the_iterations_around_the_plan(kind):
         assert call.seconds.mean == pytest.approx(call.planned_seconds, rel=0.08)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_and_another_differs():
     one, other, third = (
         simulate(PLANS["barrier"], iterations=2, seed=seed)[0] for seed in (7, 7, 8)

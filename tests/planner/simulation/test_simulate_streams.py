@@ -69,6 +69,7 @@ def simulated(kind: str) -> tuple[Simulation, list[Occurrence]]:
     return simulate(plan_of(kind), iterations=ITERATIONS, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", JOBS)
 def test_as_planned_every_event_runs_when_the_plan_says(kind):
     plan = plan_of(kind)
@@ -85,6 +86,7 @@ def test_as_planned_every_event_runs_when_the_plan_says(kind):
         assert run.starts[0] + planned.seconds[0] == pytest.approx(ends, abs=SLACK)
 
 
+@pytest.mark.slow
 def test_constant_lengths_stream_as_planned():
     plan = make_plan(streaming_job(workload__response_length={"mean": 512, "max": 512}))
     assert any(call.streamed_from for call in plan.calls)
@@ -92,6 +94,7 @@ def test_constant_lengths_stream_as_planned():
     assert found.each_iteration_seconds == pytest.approx([plan.iteration_seconds] * 3, abs=SLACK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", JOBS)
 def test_no_gpu_is_held_twice_and_none_is_idle_for_less_than_nothing(kind):
     found, timeline = simulated(kind)
@@ -193,6 +196,7 @@ def test_drawn_chunks_are_out_when_the_simulated_engine_has_ended_them():
     assert np.std(spread) > 0.01 * np.mean(spread)
 
 
+@pytest.mark.slow
 def test_more_spread_lengths_make_no_shorter_percentile():
     """Without streams: these gain from responses that end early."""
     percentiles = []
@@ -203,6 +207,7 @@ def test_more_spread_lengths_make_no_shorter_percentile():
     assert percentiles[0] < percentiles[1]
 
 
+@pytest.mark.slow
 def test_an_iteration_is_the_longest_chain_of_what_was_drawn():
     """As the check finds it, with the drawn durations for the prices."""
     plan = plan_of("streams and tail")
@@ -225,6 +230,7 @@ def test_an_iteration_is_the_longest_chain_of_what_was_drawn():
         assert found.each_iteration_seconds[iteration] == pytest.approx(longest, abs=5e-6)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_with_streams_and_tails():
     found, _ = simulated("streams and tail")
     again, _ = simulate(plan_of("streams and tail"), iterations=2, seed=3)

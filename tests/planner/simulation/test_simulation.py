@@ -56,6 +56,7 @@ def test_the_closed_form_agrees_with_the_simulation(case):
     assert abs(found.relative_error) <= KNOWN.get(case.name, LIMIT) + sure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_the_spread_from_draw_to_draw_is_that_of_the_simulation(share):
     found = compare(Case("", MEAN, SHORT, 48, cache_share=share).generation(), draws=40)

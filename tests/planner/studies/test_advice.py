@@ -103,6 +103,7 @@ BAD: dict[str, tuple[Callable[[], Plan], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_decision_is_named_and_put_right(name: str) -> None:
     make, expected = BAD[name]
@@ -126,6 +127,7 @@ def test_a_bad_decision_is_named_and_put_right(name: str) -> None:
     assert advice_on(after).changes == []
 
 
+@pytest.mark.slow
 def test_gains_add_up_and_are_those_of_an_estimate() -> None:
     script = export(changed(tensor=4, micro_batch=1), TARGET).script
     advice = advice_on(script)
@@ -186,6 +188,7 @@ def test_what_does_not_fit_alone_says_what_it_needs() -> None:
     assert change.gain_seconds is not None
 
 
+@pytest.mark.slow
 def test_what_changes_learning_is_offered_when_asked_for() -> None:
     script = export(best(), TARGET).script
     assert advice_on(script).changes == []
@@ -202,6 +205,7 @@ def test_what_changes_learning_is_offered_when_asked_for() -> None:
     )
 
 
+@pytest.mark.slow
 def test_budgets_of_tokens_stay_budgets() -> None:
     """A launch that fills micro-batches up to so many tokens is told another number of tokens."""
     script = export(changed(micro_batch=1), TARGET).script

@@ -84,6 +84,7 @@ def said(plan: Plan) -> tuple[object, ...]:
     return sorted(copies), layouts, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_the_plan_that_a_launch_says_changes_no_byte_of_it(name: str) -> None:
     file = file_of(f"{name}.sh")
@@ -98,6 +99,7 @@ def test_the_plan_that_a_launch_says_changes_no_byte_of_it(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_an_export_takes_its_own_plan_without_a_change(name: str) -> None:
     plan = plan_of(SAMPLE[name])
@@ -105,6 +107,7 @@ def test_an_export_takes_its_own_plan_without_a_change(name: str) -> None:
     assert export_into(plan, [file], TARGET).text == file.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_another_plan_changes_only_the_command_and_is_read_back(name: str) -> None:
     file = file_of(f"{name}.sh")
@@ -202,6 +205,7 @@ def test_a_plan_with_a_model_that_the_launch_lacks_is_refused() -> None:
     assert told in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_launch_with_its_advice_is_read_as_advised() -> None:
     file = file_of("grpo-7b.sh")
     given = answers()

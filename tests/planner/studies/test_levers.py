@@ -24,6 +24,7 @@ def found() -> Levers:
     return levers(GRPO, "automap")
 
 
+@pytest.mark.slow
 def test_every_kind_of_change_is_solved_and_what_gains_most_comes_first(found: Levers) -> None:
     assert found.plan is not None
     kinds = {each.kind for each in found.levers}
@@ -64,6 +65,7 @@ def test_half_the_nodes_are_slower_and_twice_are_faster(found: Levers) -> None:
     assert half < 0 < twice
 
 
+@pytest.mark.slow
 def test_what_the_target_cannot_run_is_no_lever(found: Levers) -> None:
     """The executor generates with vLLM, and trains in 16 bits; every engine can be priced."""
     assert not any("rollout_engine" in each.text for each in found.levers)

@@ -82,6 +82,7 @@ def test_the_front_is_that_of_all_numbers_of_nodes(changes: dict[str, Any]) -> N
     assert all(plan.search.status == "optimal" for plan in front.plans)
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_front_is_what_its_own_spec_gives() -> None:
     front = pareto(small_job(num_nodes=2))
     for plan in front.plans:

@@ -85,6 +85,7 @@ def test_each_change_alone_with_its_plan_the_least_first() -> None:
     assert make_plan(recomputed.spec).iteration_seconds == recomputed.iteration_seconds
 
 
+@pytest.mark.slow
 def test_the_gpus_that_are_proposed_are_the_least_that_suffice() -> None:
     refusal = explain_refusal(small_job(**ONE_GPU))
     sound(small_job(**ONE_GPU), refusal)

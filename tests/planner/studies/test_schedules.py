@@ -36,6 +36,7 @@ def test_each_schedule_is_a_plan_of_its_own() -> None:
     assert min(flowing.idle_generating, flowing.idle_others) == pytest.approx(0.0, abs=0.35)
 
 
+@pytest.mark.slow
 def test_a_spec_that_asks_for_it_says_its_staleness() -> None:
     search = {"target": "any", "staleness": 8, "continuous_rollouts": True}
     assert by_name(job(search=search))["continuous"].staleness == 8

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.thorough
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 
 
+@pytest.mark.slow
 def test_every_variant_is_what_planning_it_alone_gives() -> None:
     """Candidates are priced once per type of GPU; the plans must not show it."""
     answer = what_if(small_job(num_nodes=3), nodes=[1, 2], gpus=["a100", "h100"])
@@ -27,6 +28,7 @@ def test_every_variant_is_what_planning_it_alone_gives() -> None:
         assert alone.iteration_seconds == variant.plan.iteration_seconds
 
 
+@pytest.mark.slow
 def test_a_single_node_is_priced_by_itself_where_nodes_share_an_nvlink_domain() -> None:
     """Its layouts are those of two nodes, but its weight syncs never leave the node."""
     spec = small_job("grpo", cluster__pools=[pool(2, gpu="gb200")], search__staleness=1)

@@ -40,6 +40,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(quick(wanted[request.param]))
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_sound_and_exported(plan: Plan) -> None:
     assert plan.search.target == AREAL.name
     gap = plan.iteration_seconds / plan.lower_bound_seconds - 1
@@ -101,6 +102,7 @@ def test_turns_order_calls_and_close_the_iteration() -> None:
     assert in_turns(flow, ()) == flow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_every_form_runs_with_it(name: str) -> None:
     assert AREAL.name in plan_of(SAMPLE[name]).runs_with

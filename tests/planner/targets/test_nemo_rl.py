@@ -35,6 +35,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(job(wanted[request.param]))
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_sound_and_exported(plan: Plan) -> None:
     assert plan.search.target == NEMO_RL.name
     # Where iterations overlap, shared settings are often too many for so short a time.
@@ -55,6 +56,7 @@ def test_policy_and_reference_are_where_nemo_rl_has_them(plan: Plan) -> None:
     assert all(copy.layout.virtual_pipeline_parallel_size == 1 for copy in plan.copies)
 
 
+@pytest.mark.slow
 def test_the_check_refuses_what_stays_on_the_gpu_and_what_differs() -> None:
     plan = make_plan(job(Wanted(model="qwen2.5-1.5b", num_nodes=1)))
     assert all(copy.kind == "home" for copy in plan.copies)

@@ -37,6 +37,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(quick(wanted[request.param]))
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_sound_proven_and_exported(plan: Plan) -> None:
     assert plan.search.target == OPENRLHF.name
     assert plan.search.status == "optimal"
@@ -49,6 +50,7 @@ def test_the_best_plan_is_sound_proven_and_exported(plan: Plan) -> None:
     assert len(full) == 1
 
 
+@pytest.mark.slow
 def test_no_placement_of_any_form_is_below_the_bound() -> None:
     wanted = SMALL.but(algorithm="ppo")
     best = make_plan(quick(wanted.but(num_nodes=2), seconds=4.0))
@@ -58,6 +60,7 @@ def test_no_placement_of_any_form_is_below_the_bound() -> None:
         assert best.lower_bound_seconds <= other.iteration_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_every_form_runs_with_it(name: str) -> None:
     plan = plan_of(SAMPLE[name])

@@ -39,6 +39,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(quick(wanted[request.param], seconds=30.0))
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_sound_proven_and_exported(plan: Plan) -> None:
     assert plan.search.target == SKYRL.name
     assert plan.search.status == "optimal"
@@ -59,6 +60,7 @@ def test_models_work_one_after_another_the_actor_last(plan: Plan) -> None:
     assert order[-1] == "actor.train"
 
 
+@pytest.mark.slow
 def test_pools_of_their_own_are_used_where_they_gain() -> None:
     """With rollouts ahead the critic stays on GPUs of its own, and is never moved."""
     found = make_plan(quick(SMALL.but(algorithm="ppo", num_nodes=3, staleness=2)))
@@ -67,6 +69,7 @@ def test_pools_of_their_own_are_used_where_they_gain() -> None:
     assert (copies["critic"].offload, copies["reference"].offload) == ("none", "weights")
 
 
+@pytest.mark.slow
 def test_no_placement_of_any_form_is_below_the_bound() -> None:
     wanted = SMALL.but(algorithm="ppo", staleness=1)
     best = make_plan(quick(wanted.but(num_nodes=3), seconds=6.0))
@@ -76,6 +79,7 @@ def test_no_placement_of_any_form_is_below_the_bound() -> None:
         assert best.lower_bound_seconds <= other.iteration_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_every_form_runs_with_it(name: str) -> None:
     plan = plan_of(SAMPLE[name])

@@ -34,6 +34,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return make_plan(job(wanted[request.param]))
 
 
+@pytest.mark.slow
 def test_the_best_plan_is_sound_and_exported(plan: Plan) -> None:
     assert plan.spec.workload.rollout_engine == "sglang"
     assert plan.search.target == SLIME.name
@@ -56,6 +57,7 @@ def test_calls_of_a_kind_have_one_setting_and_the_rest_is_where_slime_has_it(pla
         assert {copy.offload for copy in homes.values()} == {"weights"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "changes", "words"),
     [
@@ -73,6 +75,7 @@ def test_the_check_refuses_settings_that_differ(
     assert any(words in line for line in refusals(resolve(plan.spec), placement, SLIME))
 
 
+@pytest.mark.slow
 def test_the_check_refuses_what_stays_on_the_gpu() -> None:
     plan = make_plan(job(Wanted(algorithm="ppo", model="qwen2.5-1.5b", num_nodes=1)))
     copies = [

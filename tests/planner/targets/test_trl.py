@@ -53,6 +53,7 @@ def test_the_best_plan_is_sound_proven_and_exported(plan: Plan) -> None:
     assert len({call.micro_batch_size for call in plan.calls if call.micro_batch_size}) == 1
 
 
+@pytest.mark.slow
 def test_no_placement_is_below_the_bound() -> None:
     wanted = SMALL.but(num_nodes=1)
     best = make_plan(quick(wanted))
@@ -128,6 +129,7 @@ def drawn(seed: int) -> JobSpec:
     return quick(wanted, seconds=3.0)
 
 
+@pytest.mark.slow
 def test_whatever_is_planned_there_is_exported() -> None:
     found = 0
     for seed in range(12):
@@ -161,6 +163,7 @@ def test_a_job_that_trl_cannot_run_is_refused_by_its_field(wanted: Wanted, field
     assert f"cannot run this job: {field}:" in error.value.message
 
 
+@pytest.mark.slow
 def test_what_padding_costs_is_a_limit_by_itself() -> None:
     found = target_cost(spec_of(SMALL.but(num_nodes=1)), TRL.name)
     assert found.share is not None

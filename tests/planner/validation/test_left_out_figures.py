@@ -103,6 +103,7 @@ def test_regret_is_what_the_layout_predicted_best_takes_longer():
     assert layout_regret(wrong[:1]) is None
 
 
+@pytest.mark.slow
 def test_runs_that_ran_are_counted_with_those_that_would_be_refused():
     training = [one for one in published() if one.row.kind == "training"]
     found = feasibility(training)

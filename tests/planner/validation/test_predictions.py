@@ -483,6 +483,7 @@ def test_collectives_over_an_unstated_network_are_skipped():
     assert reason("collectives", cells) == "the network between nodes is not stated"
 
 
+@pytest.mark.slow
 def test_predictions_repeat():
     rows = parse_table(text_of(golden("training"))).rows
     assert list(validate(rows)) == list(validate(rows))

@@ -73,6 +73,7 @@ def errors() -> dict[tuple[str, str, str], list[float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", REACHED, ids=" ".join)
 def test_errors_stay_within_a_tenth_of_what_was_reached(group):
     rows, median, mean = REACHED[group]

@@ -91,6 +91,7 @@ def test_a_framework_has_its_own_precisions_for_bytes() -> None:
     assert "fp8_param_gather not stated: true (NeMo / Megatron-Bridge)" in nemo.assumptions
 
 
+@pytest.mark.slow
 def test_few_published_runs_would_be_refused() -> None:
     rows = rows_of((PUBLISHED / "training.csv").read_text(encoding="utf-8"))
     runs = [found for row in rows if (found := ran_run(row)) is not None]

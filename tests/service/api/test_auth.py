@@ -64,6 +64,7 @@ def test_health_needs_no_key(guarded: TestClient) -> None:
         assert guarded.get(path).status_code == 200
 
 
+@pytest.mark.slow
 def test_the_document_shows_keys_and_scopes(guarded: TestClient, client: TestClient) -> None:
     document = guarded.get("/openapi.json").json()
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"

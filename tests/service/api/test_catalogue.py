@@ -15,6 +15,7 @@ from tests.service.support.requests import problem
 from tests.service.support.samples import small_spec
 
 
+@pytest.mark.slow_on("sqlite")
 def test_every_model_is_listed_and_found(client: TestClient) -> None:
     listed = client.get("/v1/models").json()
     assert [model["name"] for model in listed] == list(catalogue.architectures())
@@ -75,6 +76,7 @@ def test_not_ready_without_tables(client: TestClient, database: Database) -> Non
             connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{head}'")
 
 
+@pytest.mark.slow
 def test_the_api_process_loads_no_solver_and_no_torch(tmp_path: Path) -> None:
     code = """
 import json, sys

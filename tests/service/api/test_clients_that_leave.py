@@ -42,6 +42,7 @@ def leave_in_the_middle(server: Server, body: bytes) -> None:
             client.recv(1)
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_holds_no_planner(server: Server) -> None:
     leave_in_the_middle(server, json.dumps(long_search()).encode())
     asked = time.monotonic()

@@ -22,6 +22,7 @@ def described(client: TestClient, path: str, **changes: object) -> Json:
     return found
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_merge_patch_changes_what_it_names(client: TestClient, database: Database) -> None:
     plan = f"/v1/plans/{add(database, 0)}"
     usual = client.get(plan).json()

@@ -21,6 +21,7 @@ from tests.service.support.servers import ASYNC
 KEY = {"Idempotency-Key": "order-66"}
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_same_request_gives_the_same_plan(live: TestClient) -> None:
     first = live.post("/v1/plans", json=small_spec(), headers=KEY)
     again = live.post("/v1/plans", json=small_spec(), headers=KEY)
@@ -28,6 +29,7 @@ def test_the_same_request_gives_the_same_plan(live: TestClient) -> None:
     assert len(stored_plans(live)) == 1
 
 
+@pytest.mark.slow_on("sqlite")
 def test_another_body_is_refused(live: TestClient) -> None:
     created(live.post("/v1/plans", json=small_spec(), headers=KEY))
     response = live.post("/v1/plans", json=small_spec(name="other"), headers=KEY)
@@ -35,12 +37,14 @@ def test_another_body_is_refused(live: TestClient) -> None:
     assert len(stored_plans(live)) == 1
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_same_data_in_yaml_are_the_same_request(live: TestClient) -> None:
     first = created(live.post("/v1/plans", json=small_spec(), headers=KEY))
     text = yaml.dump(small_spec(), sort_keys=False)
     assert created(live.post("/v1/plans", content=text, headers={**KEY, **YAML})).id == first.id
 
 
+@pytest.mark.slow_on("sqlite")
 def test_every_api_key_has_its_own(database: Database) -> None:
     keys = (SecretStr("first-key"), SecretStr("second-key"))
     app = create_app(settings_for(url_of(database), api_keys=keys))
@@ -59,6 +63,7 @@ def test_every_api_key_has_its_own(database: Database) -> None:
     app.state.service.database.dispose()
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_queued_plan_is_queued_once(live: TestClient) -> None:
     headers = {**KEY, **ASYNC}
     first = created(live.post("/v1/plans", json=small_spec(), headers=headers), 202)
@@ -69,17 +74,20 @@ def test_a_queued_plan_is_queued_once(live: TestClient) -> None:
     assert len(stored_plans(live)) == 1
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_failed_request_frees_its_key(live: TestClient) -> None:
     problem(live.post("/v1/plans", json=infeasible_spec(), headers=KEY), 422, "infeasible")
     created(live.post("/v1/plans", json=small_spec(), headers=KEY))
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_deleted_plan_frees_its_key(live: TestClient) -> None:
     first = created(live.post("/v1/plans", json=small_spec(), headers=KEY))
     assert live.delete(f"/v1/plans/{first.id}").status_code == 204
     assert created(live.post("/v1/plans", json=small_spec(), headers=KEY)).id != first.id
 
 
+@pytest.mark.slow_on("sqlite")
 def test_requests_at_the_same_time_make_one_plan(live: TestClient) -> None:
     responses: list[Any] = []
     barrier = threading.Barrier(4)

@@ -35,6 +35,7 @@ def created(response: Any) -> JobRecord:
     return record
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_spec_is_planned_first_and_then_waits_for_a_worker(live: TestClient) -> None:
     record = created(live.post("/v1/jobs", json=BODY))
     assert (record.status, record.iteration, record.iterations) == ("queued", 0, 4)
@@ -53,6 +54,7 @@ def test_a_spec_is_planned_first_and_then_waits_for_a_worker(live: TestClient) -
     assert [job.id for job in plan.jobs] == [record.id]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stored_plan_is_run(client: TestClient, database: Database) -> None:
     plan_id = add_plan(database)
     body = {"plan_id": str(plan_id), "settings": run_settings(iterations=2)}
@@ -139,6 +141,7 @@ BAD: list[tuple[str, object, str]] = [
 ]
 
 
+@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize(
     ("path", "value", "field"), BAD, ids=lambda value: str(value)[:50] if value else "none"
 )
@@ -250,6 +253,7 @@ def test_what_the_executor_cannot_run_is_refused_before_it_is_planned(
     assert stored_rows(database) == 0
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stored_plan_for_any_runs_where_automap_runs_it(
     client: TestClient, database: Database
 ) -> None:
@@ -316,6 +320,7 @@ def test_a_refused_request_frees_its_key(client: TestClient, database: Database)
     created(client.post("/v1/jobs", json=body, headers=KEY))
 
 
+@pytest.mark.slow_on("sqlite")
 def test_lists_are_paged_and_filtered(client: TestClient, database: Database) -> None:
     ids = [str(add_job(database)) for _ in range(5)]
     held = taken(database)
@@ -357,6 +362,7 @@ def test_unknown_jobs_are_not_found(client: TestClient, path: str) -> None:
     problem(client.get(f"/v1/jobs/seven{path}"), 422, "invalid-spec")
 
 
+@pytest.mark.slow_on("sqlite")
 def test_cancelling(client: TestClient, database: Database) -> None:
     problem(client.post(f"/v1/jobs/{uuid4()}/cancel"), 404, "not-found")
     running, waiting = add_job(database), add_job(database)

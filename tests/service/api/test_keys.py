@@ -85,6 +85,7 @@ def test_a_key_is_known_from_its_first_moment(client: TestClient, database: Data
     problem(client.get("/v1/plans"), 401, "unauthorized")
 
 
+@pytest.mark.slow_on("sqlite")
 def test_keys_that_do_not_open(client: TestClient, database: Database) -> None:
     good = made(database).key
     other = made(database).key
@@ -173,6 +174,7 @@ def test_revoking_is_at_once_and_twice_is_once(client: TestClient, database: Dat
     problem(client.delete(nobody, headers=bearer(admin.key)), 404, "not-found")
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stream_of_events_ends_with_the_key_that_opened_it(databases: Databases) -> None:
     url = databases.create("streamed")
     database = migrated(url)
@@ -311,6 +313,7 @@ def test_the_log_says_who_did_what(client: TestClient, database: Database) -> No
     assert len(audit(client, ada.key, key_id=str(looker.id), method="POST")) == 1
 
 
+@pytest.mark.slow_on("sqlite")
 def test_an_admin_gives_plans_and_jobs_to_others(client: TestClient, database: Database) -> None:
     admin, runner = made(database), made(database, "read", "plan", "run", owner="bob")
     job_id = add_job(database, owner="bob")
@@ -373,6 +376,7 @@ def _audit_logs(app: Any) -> Iterator[Any]:
         layer = getattr(layer, "app", None)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_strangers_do_not_fill_the_log(client: TestClient, database: Database) -> None:
     admin = made(database)
     for _ in range(150):

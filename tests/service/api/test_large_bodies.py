@@ -138,6 +138,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_reads_are_answered_while_a_large_body_is_read(server: Server) -> None:
     """By counts: where the body held the interpreter, ten reads took as long as the body did."""
     text = '{"fingerprint": {}, "measurements": [' + "{}," * 450_000 + "{}]}"

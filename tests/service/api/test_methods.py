@@ -10,6 +10,7 @@ from tests.service.support.workers import add_job, add_plan
 GETS = ["/healthz", "/v1/plans", "/v1/models", "/v1/schemas/job-spec", "/openapi.json", "/metrics"]
 
 
+@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize("path", GETS)
 def test_head_answers_as_get_does_without_a_body(client: TestClient, path: str) -> None:
     got, head = client.get(path), client.head(path)

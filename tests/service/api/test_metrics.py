@@ -129,6 +129,7 @@ def test_one_look_at_the_database_serves_several_scrapes(
     assert value(scraped(client), "automap_plans", status="succeeded") == 0
 
 
+@pytest.mark.slow_on("sqlite")
 def test_planning_is_timed_by_size_and_objective_and_proofs_are_counted(live: TestClient) -> None:
     before = scraped(live)
     assert live.post("/v1/plans", json=tiny_spec()).status_code == 201

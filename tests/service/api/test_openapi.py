@@ -300,6 +300,7 @@ def schema(server: Server) -> Any:
     return schema_of(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), sorted(OPERATIONS))
 def test_random_requests_get_what_the_document_promises(
     server: Server, schema: Any, method: str, path: str

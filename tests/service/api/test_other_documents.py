@@ -55,6 +55,7 @@ def test_another_document_is_one_mistake_with_its_place(
     assert stored_rows(database) == 0
 
 
+@pytest.mark.slow
 def test_spellings_of_the_spec_are_stored_canonically(client: TestClient) -> None:
     given = small_spec(algorithm="PPO")
     pool = given["cluster"]["pools"][0]

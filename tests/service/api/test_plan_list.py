@@ -50,6 +50,7 @@ def ids(items: list[Json]) -> list[str]:
     return [item["id"] for item in items]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_plans_come_newest_first_and_once(client: TestClient, database: Database) -> None:
     added = [add(database, minute) for minute in (0, 1, 2, 3, 4)]
     for limit in (1, 2, 5, 200):

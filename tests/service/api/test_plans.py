@@ -29,6 +29,7 @@ def same_plan(one: Plan, other: Plan) -> bool:
     return (one.placement(), one.iteration_seconds) == (other.placement(), other.iteration_seconds)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_plan_is_made_stored_and_read_back(live: TestClient) -> None:
     response = live.post("/v1/plans", json=small_spec())
     record = created(response)
@@ -39,6 +40,7 @@ def test_a_plan_is_made_stored_and_read_back(live: TestClient) -> None:
     assert live.get(response.headers["location"]).json() == response.json()
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stored_plan_can_be_repeated(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     assert record.plan is not None
@@ -79,6 +81,7 @@ def test_every_kind_of_model_passes_through_every_door(live: TestClient, reward:
     assert front.status_code == 201, front.text
 
 
+@pytest.mark.slow_on("sqlite")
 def test_columns_say_what_the_plan_says(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     assert record.plan is not None
@@ -89,6 +92,7 @@ def test_columns_say_what_the_plan_says(live: TestClient) -> None:
     assert item["spec_name"] == record.plan.name == PPO_SPEC["name"]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_yaml_gives_the_same_plan(live: TestClient) -> None:
     from_json = created(live.post("/v1/plans", json=small_spec()))
     from_yaml = created(live.post("/v1/plans", content=yaml.dump(small_spec()), headers=YAML))
@@ -98,6 +102,7 @@ def test_yaml_gives_the_same_plan(live: TestClient) -> None:
     assert from_json.spec == from_yaml.spec
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_stored_cluster_is_resolved_into_the_spec(live: TestClient) -> None:
     pools = small_spec()["cluster"]["pools"]
     assert live.post("/v1/clusters", json={"name": "team", "pools": pools}).status_code == 201
@@ -111,6 +116,7 @@ def test_a_stored_cluster_is_resolved_into_the_spec(live: TestClient) -> None:
     ]
 
 
+@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize("architecture", ["llama-2-7b", "llama-2-70b"])
 def test_an_infeasible_job_is_answered_with_reasons_and_not_stored(
     live: TestClient, architecture: str
@@ -140,6 +146,7 @@ def test_a_queued_plan_is_made(live: TestClient) -> None:
     assert same_plan(waited.plan, record.plan)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_queued_infeasible_job_keeps_its_problem(live: TestClient) -> None:
     response = live.post("/v1/plans", json=infeasible_spec(), headers=ASYNC)
     record = finished(live, response.headers["location"])
@@ -151,6 +158,7 @@ def test_a_queued_infeasible_job_keeps_its_problem(live: TestClient) -> None:
     assert live.get(response.headers["location"]).status_code == 200
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_running_plan_is_cancelled(live: TestClient) -> None:
     url = live.post("/v1/plans", json=large_spec(), headers=ASYNC).headers["location"]
     while live.get(url).json()["status"] == "queued":
@@ -164,6 +172,7 @@ def test_a_running_plan_is_cancelled(live: TestClient) -> None:
     assert (record["status"], record["plan"]) == ("cancelled", None)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     assert record.plan is not None
@@ -178,6 +187,7 @@ def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
                 assert strategy["iteration_seconds"] >= record.plan.iteration_seconds * (1 - 1e-9)
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_plan_is_simulated(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     assert record.plan is not None
@@ -197,6 +207,7 @@ def test_a_plan_is_simulated(live: TestClient) -> None:
     assert "iterations" in str(refused["errors"])
 
 
+@pytest.mark.slow_on("sqlite")
 def test_every_listed_strategy_can_be_compared(live: TestClient) -> None:
     names = [strategy["name"] for strategy in live.get("/v1/strategies").json()]
     assert set(names) == set(get_args(StrategyName))
@@ -236,6 +247,7 @@ def test_a_strategy_that_does_not_fit_or_does_not_exist_is_refused(live: TestCli
     assert "rlinf" in str(body["errors"][0])
 
 
+@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize("strategies", [["no-such"], [], ["split", 3], "split", None])
 def test_unknown_strategies_are_refused(live: TestClient, strategies: object) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
@@ -249,6 +261,7 @@ def test_comparing_a_missing_plan_is_404(live: TestClient) -> None:
     problem(live.post(url, json={"strategies": ["split"]}), 404, "not-found")
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_plans_own_placement_is_estimated_at_its_seconds(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     assert record.plan is not None
@@ -316,6 +329,7 @@ def test_a_profile_folder_over_http_is_refused(live: TestClient) -> None:
     assert stored_plans(live) == []
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_plan_is_exported_or_refused_with_every_reason(live: TestClient) -> None:
     record = created(live.post("/v1/plans", json=small_spec()))
     url = f"/v1/plans/{record.id}/export"

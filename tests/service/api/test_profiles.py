@@ -198,6 +198,7 @@ def test_profiles_may_be_larger_than_other_bodies(client: TestClient) -> None:
     problem(client.post("/v1/plans", content=text, headers=headers), 413, "body-too-large")
 
 
+@pytest.mark.slow
 def test_a_pool_is_priced_with_the_version_it_names(
     live: TestClient, profiles_folder: Path
 ) -> None:

@@ -117,6 +117,7 @@ def _filled(value: Any, **names: str) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_measurements_clusters_and_exports_name_no_file(
     client: TestClient, database: Database, trap: tuple[Path, list[str]]
 ) -> None:

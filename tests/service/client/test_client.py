@@ -53,6 +53,7 @@ def client(server: Server) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_plans_and_what_can_be_asked_of_them(client: Client) -> None:
     spec = JobSpec.model_validate(tiny_spec())
     record = client.plan(spec, key="first")
@@ -135,6 +136,7 @@ def test_what_is_said_of_plans_and_jobs_and_what_was_spent(client: Client, url: 
     assert list(client.budgets()) == []
 
 
+@pytest.mark.slow_on("sqlite")
 def test_keys_and_the_log_of_what_was_done_with_them(databases: Databases) -> None:
     with serving(databases.create("with_keys")) as server:
         with Client(server.address) as first:
@@ -152,6 +154,7 @@ def test_keys_and_the_log_of_what_was_done_with_them(databases: Databases) -> No
         assert error.value.problem.status == 401
 
 
+@pytest.mark.slow
 def test_events_go_on_with_the_next_server(databases: Databases) -> None:
     """A stream is resumed where it ended, and a request sent again, as soon as one answers."""
     if databases.backend != "sqlite":

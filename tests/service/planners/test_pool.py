@@ -66,6 +66,7 @@ def test_whoever_reads_goes_before_whoever_plans(process: PlannerProcess) -> Non
     assert planner == min(own + 3, 19)
 
 
+@pytest.mark.slow
 def test_the_planners_errors_arrive_as_they_were(process: PlannerProcess) -> None:
     request = PlanTask(spec=JobSpec.model_validate(infeasible_spec()))
     with pytest.raises(InfeasibleError) as caught:
@@ -101,6 +102,7 @@ def test_an_unwanted_search_ends(process: PlannerProcess) -> None:
     assert answers(process)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_tried_once_more(process: PlannerProcess) -> None:
     assert answers(process)
     victim = pid(process)
@@ -128,6 +130,7 @@ def test_a_process_that_is_killed_again_says_how_and_is_replaced(process: Planne
     assert answers(process)
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_too_much_memory_is_ended() -> None:
     usual = PlannerProcess()
     assert answers(usual)

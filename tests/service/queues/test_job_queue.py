@@ -36,6 +36,7 @@ def told(database: Database, job_id: UUID) -> list[object]:
     return [event["status"] for event in events(database, job_id) if event["type"] == "status"]
 
 
+@pytest.mark.slow
 def test_a_claim_takes_the_oldest_job_and_names_its_run(database: Database) -> None:
     ids = [add_job(database) for _ in range(3)]
     held = [taken(database) for _ in ids]
@@ -51,6 +52,7 @@ def test_a_claim_takes_the_oldest_job_and_names_its_run(database: Database) -> N
     assert told(database, first.job_id) == ["queued", "starting"]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_two_claimers_never_get_the_same_job(database: Database) -> None:
     ids = {add_job(database) for _ in range(12)}
     got: list[UUID] = []
@@ -218,6 +220,7 @@ def test_an_event_has_a_time_whatever_it_says(
     assert before.isoformat() <= events(database, queued)[-1]["time"] <= utc_now().isoformat()
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_log_is_read_from_its_end_and_the_oldest_goes(database: Database, queued: UUID) -> None:
     held = taken(database)
     for number in range(40):

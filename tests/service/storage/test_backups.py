@@ -72,6 +72,7 @@ def number_of(table: Any, database: Database) -> int:
         return session.scalar(select(func.count()).select_from(table)) or 0
 
 
+@pytest.mark.slow_on("sqlite")
 def test_rows_come_back_in_either_kind_of_database(databases: Databases, tmp_path: Path) -> None:
     source = filled(databases, "source")
     counts = backups.back_up(source, tmp_path / "first")

@@ -125,6 +125,7 @@ def test_what_cannot_be_read_is_shown_as_it_was(client: TestClient, database: Da
     problem(client.get(f"/v1/plans/{plan_id}/costs"), 409, "older-version")
 
 
+@pytest.mark.slow
 def test_what_is_asked_about_older_plans_is_answered_or_refused(
     live: TestClient,
 ) -> None:

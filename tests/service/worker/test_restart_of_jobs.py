@@ -23,6 +23,7 @@ from tests.service.support.workers import (
 pytestmark = pytest.mark.many_processes
 
 
+@pytest.mark.slow
 def test_a_job_survives_the_service_that_took_it(
     databases: Databases, ray: Ray, tmp_path: Path
 ) -> None:

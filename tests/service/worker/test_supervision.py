@@ -61,6 +61,7 @@ def test_a_log_that_was_lost_can_be_closed(head: Head) -> None:
     follower.close()
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_disk_that_is_full_for_a_moment_costs_no_more_than_that(
     database: Database, head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

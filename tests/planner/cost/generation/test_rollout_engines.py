@@ -166,6 +166,7 @@ def test_random_routing_hits_fewer_experts_than_an_even_hand_out():
     np.testing.assert_allclose(hit_share(arch, counts), shares, rtol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expert_parallel_size", [1, 4, 8])
 def test_the_busiest_gpu_of_an_expert_group_reads_more_than_the_mean(expert_parallel_size):
     """Oracle: tokens that draw their experts, two hundred times."""

@@ -214,6 +214,7 @@ def test_streaming_needs_no_tail_where_roles_are_apart() -> None:
     assert seconds[True] < 0.97 * seconds[False]
 
 
+@pytest.mark.slow
 def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:
     plan, plain = (make_plan(scheduled_job(tensor_schedule=each)) for each in (True, False))
     # A simpler plan may stand for the best, so its gap need not be zero.

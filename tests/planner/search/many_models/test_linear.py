@@ -41,6 +41,7 @@ def test_no_brute_force_optimum_is_below_the_bound(seed: int, made: Made) -> Non
             assert all(sum(shares) <= 1 + 1e-6 for shares in relaxation.shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_no_solution_of_many_calls_is_below_the_bound(seed: int) -> None:
     problem = agents_problem(seed)

@@ -355,6 +355,7 @@ def test_the_markov_chain_repeats_and_is_never_worse_than_its_start(seed: int) -
         assert one.best.seconds >= best - 1e-9
 
 
+@pytest.mark.slow
 def test_the_markov_chain_finds_small_optima_and_another_seed_another_way() -> None:
     reached = 0
     for seed in range(20):

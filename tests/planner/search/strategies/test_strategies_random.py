@@ -56,6 +56,7 @@ def test_random_problems_get_valid_placements_that_never_beat_the_optimum(seed: 
         assert period is None or period >= best
 
 
+@pytest.mark.slow
 def test_random_problems_are_placed_often_enough_to_mean_something() -> None:
     placed = dict.fromkeys(STRATEGIES, 0)
     for seed in [*range(30), *range(60, 120)]:

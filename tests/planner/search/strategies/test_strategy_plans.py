@@ -61,6 +61,7 @@ def test_the_spec_names_every_strategy() -> None:
     assert get_args(StrategyName) == tuple(STRATEGIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_POLICY)
 def test_every_strategy_makes_a_plan_that_the_optimum_is_no_slower_than(name: str) -> None:
     plan = plan_by(name)
@@ -166,6 +167,7 @@ def test_real_heuristic_generates_on_all_and_trains_side_by_side() -> None:
     assert (layout.tensor_parallel_size, layout.data_parallel_size) == (2, 2)
 
 
+@pytest.mark.slow
 def test_asynchronous_halves_keep_rollouts_apart() -> None:
     for name in ASYNCHRONOUS:
         plan = plan_by(name, "ppo", 1)
