@@ -5,7 +5,7 @@ import resource
 from collections.abc import Callable
 from contextlib import suppress
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from automap.service.api.error_responses import error_response
 from automap.service.api.peers import is_foreign
@@ -13,6 +13,7 @@ from automap.service.api.refusals import OtherUserError
 
 _PROBLEM = error_response(OtherUserError())
 _MOST_REFUSED_BYTES = 2**26
+_MOST_HEAD_BYTES = 2**16
 MOST_FILES = 65_536
 """Files that the service asks for at most: sockets need no more, and its children inherit it."""
 _FOREIGN = (
@@ -21,17 +22,20 @@ _FOREIGN = (
 ).encode() + bytes(_PROBLEM.body)
 
 
-class _LimitedProtocol(H11Protocol):
+class _LimitedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol, without other users' connections and those over which nothing comes.
 
     The time for the head of a request begins with the connection, and with the first bytes after
-    an answer.
+    an answer. Its parser is a fast one that bounds neither heads nor what stands between the chunks
+    of a body: so many bytes in which neither ends are refused.
     """
 
     request_seconds: float
     is_our_users_alone: Callable[[], bool]
     _is_foreign = False
     _refused_bytes = 0
+    _bytes_of_nothing = 0
+    """That came since a head, or a piece of a body, was whole."""
     _overdue: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,11 +48,26 @@ class _LimitedProtocol(H11Protocol):
         if self._is_foreign:
             self._refuse(data)
             return
+        self._bytes_of_nothing += len(data)
         super().data_received(data)
+        if self._bytes_of_nothing > _MOST_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("Invalid HTTP request received.")
         if self.cycle is None or self.cycle.response_complete:
             self._expect_head()
         else:
             self._stop_waiting()
+
+    def on_headers_complete(self) -> None:
+        self._bytes_of_nothing = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._bytes_of_nothing = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._bytes_of_nothing = 0
+        super().on_message_complete()
 
     def _refuse(self, data: bytes) -> None:
         """Answer once, then read on: bytes left unread would make the system take the answer back.

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
@@ -23,7 +24,7 @@ class ShortReads:
         self._database, self._readers = database, CapacityLimiter(READERS)
 
     async def find(
-        self, short: Callable[[Session], Found | None], whole: Callable[[Session], Found]
+        self, short: Callable[[Connection], Found | None], whole: Callable[[Session], Found]
     ) -> Found:
         """What is stored.
 
@@ -31,8 +32,8 @@ class ShortReads:
             short: takes a millisecond or two; None: it would take longer, which `whole` may.
             whole: finds it in any case.
         """
-        with suppress(OperationalError), self._database.reading_at_once() as session:
-            if session is not None and (found := short(session)) is not None:
+        with suppress(OperationalError), self._database.reading_at_once() as connection:
+            if connection is not None and (found := short(connection)) is not None:
                 return found
         return await to_thread.run_sync(self._in_thread, whole, limiter=self._readers)
 

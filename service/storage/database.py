@@ -136,7 +136,7 @@ class Database:
             yield session
 
     @contextmanager
-    def reading_at_once(self) -> Iterator[Session | None]:
+    def reading_at_once(self) -> Iterator[Connection | None]:
         """Read on a connection of the thread's own; None with a server's database.
 
         It waits for nothing: a file that is locked raises SQLAlchemy's OperationalError.
@@ -144,8 +144,8 @@ class Database:
         if self._at_once is None:
             yield None
             return
-        with Session(self._at_once, autoflush=False) as session:
-            yield session
+        with self._at_once.connect() as connection:
+            yield connection
 
     def dispose(self) -> None:
         """Close the pooled connections."""

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic_core import to_json
-from sqlalchemy import Text, bindparam, cast, exists, select
+from sqlalchemy import Connection, Text, bindparam, cast, exists, select
 from sqlalchemy.orm import Session
 
 from automap.service.errors.domain import NotFoundError
@@ -51,42 +51,42 @@ def stored_record(session: Session, plan_id: UUID) -> StoredRecord:
     Raises:
         NotFoundError: there is none.
     """
-    row = _row(session, plan_id)
+    connection = session.connection()
+    row = _row(connection, plan_id)
     if row.written_as == form():
-        return _as_stored(session, row)
+        return _as_stored(connection, row, *_runs(session, row))
     record = plan_records.find_plan(session, plan_id)
     return StoredRecord(plan_id, record.status, record.model_dump_json(by_alias=True).encode())
 
 
-def unparsed_record(session: Session, plan_id: UUID) -> StoredRecord | None:
+def unparsed_record(connection: Connection, plan_id: UUID) -> StoredRecord | None:
     """The plan with this id; None: documents have to be parsed to answer it.
 
     Raises:
         NotFoundError: there is none.
     """
-    row = _row(session, plan_id)
+    row = _row(connection, plan_id)
     if row.was_run or row.written_as != form():
         return None
-    return _as_stored(session, row)
+    return _as_stored(connection, row)
 
 
-def _row(session: Session, plan_id: UUID) -> Any:
-    row = session.connection().execute(_PLAN, {"plan_id": plan_id}).one_or_none()
+def _row(connection: Connection, plan_id: UUID) -> Any:
+    row = connection.execute(_PLAN, {"plan_id": plan_id}).one_or_none()
     if row is None:
         raise NotFoundError("plan", plan_id)
     return row
 
 
-def _as_stored(session: Session, row: Any) -> StoredRecord:
-    known = session.connection().execute(_MODELS, {"plan_id": row.id})
+def _as_stored(
+    connection: Connection, row: Any, jobs: Sequence[PlanJob] = (), runs: Runs | None = None
+) -> StoredRecord:
+    known = connection.execute(_MODELS, {"plan_id": row.id})
     models = {each.role: each.architecture for each in known}
-    head = plan_records.record_head(row, models, *_runs(session, row))
-    fields = (
-        f'"{name}":'.encode()
-        + ((getattr(row, name) or "null").encode() if name in _DOCUMENTS else to_json(head[name]))
-        for name in PlanRecord.model_fields
-    )
-    return StoredRecord(row.id, row.status, b"{" + b",".join(fields) + b"}")
+    head = to_json(plan_records.record_head(row, models, runs))
+    documents = "".join(f'"{name}":{getattr(row, name) or "null"},' for name in _DOCUMENTS)
+    last = b'"jobs":' + to_json(list(jobs))
+    return StoredRecord(row.id, row.status, head[:-1] + b"," + documents.encode() + last + b"}")
 
 
 def _runs(session: Session, row: Any) -> tuple[Sequence[PlanJob], Runs | None]:

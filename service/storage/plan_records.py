@@ -130,7 +130,8 @@ def _matching(query: PlanQuery, *, near: bool) -> Select[PlanRow]:
 def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
     """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
-        **record_head(row, _models(row), jobs, runs),
+        **record_head(row, _models(row), runs),
+        jobs=list(jobs),
         spec=as_stored(JobSpec, row.spec),
         plan=None if row.plan is None else as_stored(Plan, row.plan),
         problem=stored_problem(row.problem),
@@ -162,19 +163,17 @@ def plan_summary(session: Session, plan_id: UUID) -> PlanSummary:
 def record_head(
     columns: Any,
     models: Mapping[str, str],
-    jobs: Sequence[PlanJob] = (),
     runs: Runs | None = None,
 ) -> dict[str, Any]:
-    """The fields of a record without its documents.
+    """The fields of a record before its documents.
 
     Args:
         columns: A row of the table, or what has its columns as attributes.
         models: Its roles, each with the catalogue's name of its model.
-        jobs: Its latest runs.
-        runs: What is known of all of them.
+        runs: What is known of all its runs.
     """
     summary = _summary(columns, models, runs)
-    return {**dict(summary), "attempts": columns.attempts, "jobs": list(jobs)}
+    return {**dict(summary), "attempts": columns.attempts}
 
 
 def _models(row: PlanRow) -> dict[str, str]:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
 from automap.service.api.short_reads import ShortReads
@@ -14,9 +14,9 @@ from automap.service.errors.domain import NotFoundError
 from automap.service.storage.database import Database
 
 
-def number(session: Session) -> tuple[int, int]:
+def number(reads: Connection | Session) -> tuple[int, int]:
     """What is stored, and the thread that read it."""
-    found = session.execute(text("SELECT number FROM numbers")).scalar_one()
+    found = reads.execute(text("SELECT number FROM numbers")).scalar_one()
     return found, threading.get_ident()
 
 
@@ -72,8 +72,8 @@ def test_what_would_take_longer_is_read_in_a_thread(tmp_path: Path) -> None:
 def test_what_the_function_raises_is_raised_once(tmp_path: Path) -> None:
     database, asked = stored(tmp_path / "a.db"), []
 
-    def missing(session: Session) -> None:
-        asked.append(session)
+    def missing(reads: Connection | Session) -> None:
+        asked.append(reads)
         raise NotFoundError("plan", "x")
 
     with pytest.raises(NotFoundError):

@@ -105,3 +105,32 @@ def test_health_needs_no_thread_while_large_bodies_are_read(
 
 async def _allow_one_thread() -> None:
     anyio.to_thread.current_default_thread_limiter().total_tokens = 1
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param((b"GET /healthz HTTP/1.1\r\nX: ", b"x" * 70_000), id="one header"),
+        pytest.param((b"GET /healthz HTTP/1.1\r\n", b"X: x\r\n" * 12_000), id="many headers"),
+        pytest.param((b"GET /", b"x" * 70_000), id="the path"),
+        pytest.param(
+            (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"5;" + b"x" * 70_000),
+            id="a chunk's name",
+        ),
+        pytest.param(
+            (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n" * 12_000), id="trailers"
+        ),
+    ],
+)
+def test_what_is_neither_head_nor_body_is_bounded(
+    server: Server, pieces: tuple[bytes, ...]
+) -> None:
+    received = answer_to(server, *pieces)
+    assert received.startswith(b"HTTP/1.1 400 ") or received == b""
+    assert server.client.get("/healthz").status_code == 200
+
+
+def test_requests_of_one_connection_are_answered_one_after_the_other(server: Server) -> None:
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert answer_to(server, 2000 * ask + last).count(b"HTTP/1.1 200 ") == 2001
