@@ -31,7 +31,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("target", framework_names())
-def test_what_calibrate_reads_is_written(target: str) -> None:
+def test_what_calibrate_reads_is_written(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan: Plan = PLANS[target]()
     launch: Launch = export(plan, target)
     texts = [launch.script, *launch.files.values()]
@@ -41,6 +41,8 @@ def test_what_calibrate_reads_is_written(target: str) -> None:
     (told,) = [line for line in launch.script.splitlines() if line.startswith("#   automap ")]
     words = told.removeprefix("#   automap ").split()
     assert words[:4] == ["calibrate", "LOG", "--format", name]
-    code, _, err = call(*words)  # As it stands it lacks nothing but the files that it names.
+    code, _, err = call(
+        capsys, *words
+    )  # As it stands it lacks nothing but the files that it names.
     assert (code, "PLAN.json" in err) == (2, True), err
     assert "How far off it is (LOG is " in launch.script
