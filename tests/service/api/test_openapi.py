@@ -30,6 +30,7 @@ from automap.service.schemas.studies import (
 )
 from automap.service.storage import api_keys
 from tests.service.support.databases import Databases, migrated, settings_for
+from tests.service.support.described import described
 from tests.service.support.servers import Server, serving
 
 KEY = "a-key-of-the-environment"
@@ -292,7 +293,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def schema_of(server: Server) -> Any:
     """What it serves; read here, as schemathesis gives a busy machine ten seconds for it."""
-    return schemathesis.openapi.from_dict(server.client.get("/openapi.json").json())
+    return schemathesis.openapi.from_dict(described(server))
 
 
 @pytest.fixture(scope="module")
