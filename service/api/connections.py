@@ -35,7 +35,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     _is_foreign = False
     _refused_bytes = 0
     _bytes_of_nothing = 0
-    """That came since a head, or a piece of a body, was whole."""
+    """Bytes that came since a head, or a piece of a body, was whole."""
     _overdue: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
