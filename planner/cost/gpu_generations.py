@@ -2,8 +2,8 @@
 
 The tables time one kernel at a time, with an inference engine's kernels. Training differs by
 generation: power and heat pull clocks down, and its attention kernels are others. Constants
-are priors, which fits with runs left out did not improve (`python -m benchmarks.fit_training
-TABLE.csv`); docs/concepts/accuracy.md has the errors.
+are priors; of them fits with runs left out free the gain of 8 bits alone, which would be 0.965
+(`python -m benchmarks.fit_training TABLE.csv`); docs/concepts/accuracy.md has the errors.
 """
 
 from dataclasses import dataclass

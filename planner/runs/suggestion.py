@@ -101,7 +101,7 @@ def drift_of_window(plan: Plan, window: Window, threshold: float) -> Drift:
 def planned_seconds(plan: Plan) -> dict[str, float]:
     """Seconds that a run measures of calls and weight syncs by name, in time order."""
     timed = [
-        (call.stage, call.start_seconds, call.start_seconds + call.measurable_seconds, call.id)
+        (call.stage, call.start_seconds, call.end_seconds - call.seconds_by_part.between, call.id)
         for call in plan.calls
     ]
     timed += [
