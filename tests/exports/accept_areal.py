@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -21,6 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, get_args, get_origin, get_type_hints
+
+from cases import answer_cases
+from faster_configs import speed_up
 
 PACKAGES = ("areal", "areal.api", "areal.utils", "areal.infra", "areal.infra.utils", "areal.engine")
 """Packages whose own first lines load what starts processes."""
@@ -54,19 +56,19 @@ def load() -> tuple[Any, Any, Path]:
     pkg_version.is_version_greater_or_equal = lambda *_: True
     # It makes its parser anew for every backend.
     alloc_mode.Lark = functools.cache(alloc_mode.Lark)
+    # And the defaults of its classes, which it copies before it writes to them.
+    cli_args.OmegaConf.structured = functools.cache(cli_args.OmegaConf.structured)
     return cli_args, alloc_mode, folder
 
 
 def main() -> None:
+    speed_up()
     cli_args, alloc_mode, folder = load()
-    if sys.argv[1:] == ["--keys"]:
-        sys.stdout.write(json.dumps(dict(keys(cli_args.PPOConfig)), default=str) + "\n")
-        return
     check = trainer_checks(cli_args, alloc_mode, folder)
-    for line in sys.stdin:
-        case = json.loads(line)
-        verdict = {"id": case["id"], **verdict_on(case, cli_args, alloc_mode, check)}
-        sys.stdout.write(json.dumps(verdict, default=str) + "\n")
+    answer_cases(
+        lambda case: verdict_on(case, cli_args, alloc_mode, check),
+        lambda: dict(keys(cli_args.PPOConfig)),
+    )
 
 
 def verdict_on(case: dict[str, Any], cli_args: Any, alloc_mode: Any, check: Any) -> dict[str, Any]:

@@ -11,13 +11,14 @@ import argparse
 import contextlib
 import importlib.util
 import io
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
+
+from cases import answer_cases
 
 PROGRAM = "openrlhf.cli.train_ppo_ray"
 RECORDED = (
@@ -80,13 +81,9 @@ def main() -> None:
     assert spec is not None, "openrlhf is installed"
     [folder] = map(Path, spec.submodule_search_locations or [])
     code = compile((folder / "cli/train_ppo_ray.py").read_text("utf-8"), PROGRAM, "exec")
-    if sys.argv[1:] == ["--arguments"]:
-        sys.stdout.write(json.dumps(arguments(code, folder), default=str) + "\n")
-        return
-    for line in sys.stdin:
-        case = json.loads(line)
-        verdict = {"id": case["id"], **verdict_on(case["words"], code, folder)}
-        sys.stdout.write(json.dumps(verdict, default=str) + "\n")
+    answer_cases(
+        lambda case: verdict_on(case["words"], code, folder), lambda: arguments(code, folder)
+    )
 
 
 def verdict_on(words: list[str], code: Any, folder: Path) -> dict[str, Any]:

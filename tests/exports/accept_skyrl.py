@@ -10,7 +10,6 @@ configuration, the groups of GPUs that it asks Ray for, and who is in which.
 
 import contextlib
 import dataclasses
-import json
 import sys
 import typing
 import warnings
@@ -19,6 +18,10 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 import typing_extensions
+from cases import answer_cases
+from faster_configs import speed_up
+
+speed_up()
 
 # SkyRL asks for a newer Python's.
 typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc,assignment]
@@ -77,18 +80,11 @@ class Record:
 
 
 def main() -> None:
-    if sys.argv[1:] == ["--keys"]:
-        sys.stdout.write(
-            json.dumps(dict(_flat(SkyRLTrainConfig(), types=True)), default=str) + "\n"
-        )
-        return
-    for line in sys.stdin:
-        case = json.loads(line)
-        verdict = {"id": case["id"], **verdict_on(case["overrides"], case.get("program", ""))}
-        sys.stdout.write(json.dumps(verdict, default=str) + "\n")
+    answer_cases(verdict_on, lambda: dict(_flat(SkyRLTrainConfig(), types=True)))
 
 
-def verdict_on(overrides: list[str], program: str) -> dict[str, Any]:
+def verdict_on(case: dict[str, Any]) -> dict[str, Any]:
+    overrides, program = case["overrides"], case.get("program", "")
     record, out = Record(), sys.stdout
     with recorders(record), warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("ignore")

@@ -10,14 +10,14 @@ accelerate's arguments, the trainer's, and those of the engine, in its processes
 import argparse
 import dataclasses
 import importlib
-import json
 import os
-import sys
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, patch
+
+from cases import answer_cases
 
 os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 warnings.filterwarnings("ignore")
@@ -65,12 +65,7 @@ SERVER = [
 
 
 def main() -> None:
-    if sys.argv[1:] == ["--arguments"]:
-        sys.stdout.write(json.dumps(arguments(), default=str) + "\n")
-        return
-    for line in sys.stdin:
-        case = json.loads(line)
-        sys.stdout.write(json.dumps({"id": case["id"], **verdict_on(case)}, default=str) + "\n")
+    answer_cases(verdict_on, arguments)
 
 
 def verdict_on(case: dict[str, Any]) -> dict[str, Any]:

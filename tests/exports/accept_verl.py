@@ -7,7 +7,6 @@ verl would run with: pools, and the engines of each role as its workers would be
 """
 
 import contextlib
-import json
 import logging
 import sys
 import warnings
@@ -15,8 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from cases import answer_cases
+from faster_configs import speed_up
+
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
+speed_up()
 
 with contextlib.redirect_stdout(sys.stderr):
     import verl
@@ -38,21 +41,13 @@ RENAMED = {
 
 
 def main() -> None:
-    answers = sys.stdout
-    with (
-        contextlib.redirect_stdout(sys.stderr),
-        initialize_config_dir(config_dir=str(CONFIG), version_base=None),
-    ):
-        for line in sys.stdin:
-            case = json.loads(line)
-            verdict = {"id": case["id"], **verdict_on(case["overrides"])}
-            answers.write(json.dumps(verdict, default=str) + "\n")
-            answers.flush()
+    with initialize_config_dir(config_dir=str(CONFIG), version_base=None):
+        answer_cases(verdict_on)
 
 
-def verdict_on(overrides: list[str]) -> dict[str, Any]:
+def verdict_on(case: dict[str, Any]) -> dict[str, Any]:
     try:
-        config = compose("ppo_trainer", overrides=overrides)
+        config = compose("ppo_trainer", overrides=case["overrides"])
         reference, critic = need_reference_policy(config), need_critic(config)
         validate_config(config, use_reference_policy=reference, use_critic=critic)
         found: dict[str, Any] = {"name": config.trainer.experiment_name, **_pools(config)}

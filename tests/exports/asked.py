@@ -13,7 +13,7 @@ from automap.planner.imports import LaunchFile
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlan, Plan
 from tests.exports.launched import model_folder, submitted
-from tests.exports.verl_code import verdicts
+from tests.exports.own_code import own_code
 
 VERL = framework("verl@0.9.1")
 MEGATRON = {
@@ -37,6 +37,12 @@ class Asked:
 
 def subject(plan: Plan) -> Subject:
     return subject_of(resolve(plan.spec), plan, VERL)
+
+
+def verdicts(overrides: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """What verl makes of overrides, by their launch's name."""
+    cases = {name: {"overrides": list(given)} for name, given in overrides.items()}
+    return own_code("accept_verl.py").verdicts(cases)
 
 
 def ask(

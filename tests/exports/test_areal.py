@@ -2,8 +2,6 @@
 
 import fnmatch
 import json
-import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 from automap.planner import Launch
 from automap.planner.plan.types import Plan
-from tests.exports.verl_code import MISSING, PYTHON
+from tests.exports.own_code import MISSING, own_code
 from tests.helpers.areal_plans import (
     AREAL,
     SAMPLE,
@@ -23,41 +21,17 @@ from tests.helpers.areal_plans import (
     varied,
 )
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
-PROGRAM = Path(__file__).with_name("accept_areal.py")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TYPES = {"int": "whole", "float": "number", "str": "text", "bool": "flag", "list": "list"}
 
 
-def asked(*options: str, text: str = "") -> str:
-    variables = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(PYTHON), str(PROGRAM), *options],
-        input=text,
-        capture_output=True,
-        text=True,
-        env=variables,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+def case(launch: Launch, folder: Path, **more: Any) -> dict[str, Any]:
+    told = {"config": launch.files["areal.yaml"], **more}
+    return told | {"environment": environment(launch, str(folder))}
 
 
-def case(name: str, launch: Launch, folder: Path, **more: Any) -> str:
-    told = {"id": name, "config": launch.files["areal.yaml"]}
-    return json.dumps(told | {"environment": environment(launch, str(folder))} | more) + "\n"
-
-
-def verdicts(cases: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """What AReaL makes of configurations, by their names; one process for all of them."""
-    answers = [
-        json.loads(line)
-        for line in asked(text="".join(cases.values())).splitlines()
-        if line.startswith('{"id"')
-    ]
-    return {answer.pop("id"): answer for answer in answers}
+def verdicts(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return own_code("accept_areal.py").verdicts(cases)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +43,7 @@ def plans() -> dict[str, Plan]:
 def test_areal_would_run_what_a_plan_of_every_form_says(
     plans: dict[str, Plan], tmp_path: Path
 ) -> None:
-    answers = verdicts({name: case(name, launch(p), tmp_path) for name, p in plans.items()})
+    answers = verdicts({name: case(launch(p), tmp_path) for name, p in plans.items()})
     wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
     assert {name: told for name, told in wrong.items() if told} == {}
     arguments = answers["grpo"]["arguments"]
@@ -83,7 +57,7 @@ def test_areal_would_run_what_a_plan_of_every_form_says(
 def test_areal_would_run_what_hundreds_of_plans_say(plans: dict[str, Plan], tmp_path: Path) -> None:
     found = varied(plans)
     assert len(found) >= 200
-    answers = verdicts({name: case(name, launch(p), tmp_path) for name, p in found.items()})
+    answers = verdicts({name: case(launch(p), tmp_path) for name, p in found.items()})
     wrong = {name: differences(plan, answers[name]) for name, plan in found.items()}
     assert {name: told for name, told in wrong.items() if told} == {}
 
@@ -115,9 +89,9 @@ BROKEN = {
 @pytest.mark.slow
 def test_areal_refuses_what_is_broken(tmp_path: Path) -> None:
     whole = launch(plan_of(SAMPLE["grpo"]))
-    cases = {"whole": case("whole", whole, tmp_path)}
+    cases = {"whole": case(whole, tmp_path)}
     for name, override in BROKEN.items():
-        cases[name] = case(name, whole, tmp_path, overrides=[override])
+        cases[name] = case(whole, tmp_path, overrides=[override])
     found = verdicts(cases)
     assert "error" not in found.pop("whole"), found
     assert {name for name, each in found.items() if "error" not in each} == set()
@@ -125,7 +99,7 @@ def test_areal_refuses_what_is_broken(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_key_is_described_with_its_type_and_default() -> None:
-    theirs = json.loads(asked("--keys").splitlines()[-1])
+    theirs = verdicts({"all": {"described": True}})["all"]
     ours = {key: each for each in AREAL.settings for key in each.keys.values()}
     assert set(ours) - set(theirs) == set()
     others = [*AREAL.other_keys, *AREAL.unpriced, *AREAL.without_effect]

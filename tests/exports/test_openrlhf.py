@@ -1,16 +1,12 @@
 """OpenRLHF's own parser and placement checks on exports: hundreds accepted, broken ones refused."""
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from automap.planner.plan.types import Plan
-from tests.exports.verl_code import MISSING, PYTHON
+from tests.exports.own_code import MISSING, own_code
 from tests.helpers.openrlhf_plans import (
     OPENRLHF,
     SAMPLE,
@@ -21,33 +17,14 @@ from tests.helpers.openrlhf_plans import (
     words_of,
 )
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
-PROGRAM = Path(__file__).with_name("accept_openrlhf.py")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TYPES = {"int": "whole", "float": "number", "str": "text", "flag": "flag"}
 
 
-def asked(*options: str, text: str = "") -> str:
-    environment = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/")}
-    done = subprocess.run(
-        [str(PYTHON), str(PROGRAM), *options],
-        input=text,
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def verdicts(launches: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
-    """What OpenRLHF makes of arguments, by their names; one process for all of them."""
-    cases = "".join(json.dumps({"id": k, "words": list(v)}) + "\n" for k, v in launches.items())
-    answers = [json.loads(line) for line in asked(text=cases).splitlines()]
-    return {answer.pop("id"): answer for answer in answers}
+    return own_code("accept_openrlhf.py").verdicts(
+        {name: {"words": list(words)} for name, words in launches.items()}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +80,7 @@ def test_openrlhf_refuses_what_is_broken(plans: dict[str, Plan]) -> None:
 
 
 def test_every_argument_is_described_with_its_type_and_default() -> None:
-    theirs = json.loads(asked("--arguments"))
+    theirs = own_code("accept_openrlhf.py").verdicts({"all": {"described": True}})["all"]
     theirs.pop("--help")
     ours = {
         key: (each.type, each.default, each.engine)

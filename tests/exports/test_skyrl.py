@@ -1,17 +1,13 @@
 """SkyRL's own configuration, checks and placement on exports: hundreds accepted, broken refused."""
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from automap.planner.exports.skyrl.values import quoted
 from automap.planner.plan.types import Plan
-from tests.exports.verl_code import MISSING, PYTHON
+from tests.exports.own_code import MISSING, own_code
 from tests.helpers.skyrl_plans import (
     SAMPLE,
     SKYRL,
@@ -22,11 +18,7 @@ from tests.helpers.skyrl_plans import (
     varied,
 )
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
-PROGRAM = Path(__file__).with_name("accept_skyrl.py")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TYPES = {
     "int": "whole",
     "float": "number",
@@ -46,25 +38,8 @@ COPIED = (
 """Keys that are another key's value, or a number, once the configuration is built."""
 
 
-def asked(*options: str, text: str = "") -> str:
-    environment = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(PYTHON), str(PROGRAM), *options],
-        input=text,
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def verdicts(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What SkyRL makes of launches, by their names; one process for all of them."""
-    text = "".join(json.dumps({**case, "id": name}) + "\n" for name, case in cases.items())
-    answers = [json.loads(line) for line in asked(text=text).splitlines()]
-    return {answer.pop("id"): answer for answer in answers}
+    return own_code("accept_skyrl.py").verdicts(cases)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +113,7 @@ def test_skyrl_refuses_what_is_broken(plans: dict[str, Plan]) -> None:
 
 @pytest.mark.slow
 def test_every_key_is_described_with_its_type_and_default() -> None:
-    theirs = json.loads(asked("--keys"))
+    theirs = verdicts({"all": {"described": True}})["all"]
     ours = {
         key: (each.type, each.values.get(role, each.default))
         for each in SKYRL.settings

@@ -1,16 +1,12 @@
 """TRL's, accelerate's and vLLM's own code on exports: hundreds accepted, broken ones refused."""
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from automap.planner.plan.types import Plan
-from tests.exports.verl_code import MISSING, PYTHON
+from tests.exports.own_code import MISSING, own_code
 from tests.helpers.trl_plans import (
     SAMPLE,
     TRL,
@@ -21,33 +17,12 @@ from tests.helpers.trl_plans import (
     varied,
 )
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
-PROGRAM = Path(__file__).with_name("accept_trl.py")
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TYPES = {"int": "whole", "float": "number", "string_to_bool": "switch"}
 
 
-def asked(*options: str, text: str = "") -> str:
-    environment = {"PATH": os.defpath, "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(PYTHON), str(PROGRAM), *options],
-        input=text,
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def verdicts(cases: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What they make of launches, by their names; one process for all of them."""
-    text = "".join(json.dumps({"id": name, **case}) + "\n" for name, case in cases.items())
-    answers = [json.loads(line) for line in asked(text=text).splitlines()]
-    return {answer.pop("id"): answer for answer in answers}
+    return own_code("accept_trl.py").verdicts(cases)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +81,7 @@ def test_they_refuse_what_is_broken(plans: dict[str, Plan]) -> None:
 
 @pytest.mark.slow
 def test_every_argument_is_described_with_its_type_and_default() -> None:
-    theirs = json.loads(asked("--arguments"))
+    theirs = verdicts({"all": {"described": True}})["all"]
     described = {
         key: (each.type, each.default)
         for each in TRL.settings

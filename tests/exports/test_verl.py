@@ -3,14 +3,11 @@
 import pytest
 
 from automap.planner.plan.types import Plan
-from tests.exports.asked import VERL, Asked, ask, differences
-from tests.exports.verl_code import MISSING, verdicts
+from tests.exports.asked import VERL, Asked, ask, differences, verdicts
+from tests.exports.own_code import MISSING
 from tests.helpers.framework_plans import SAMPLE, Wanted, plan_of
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NAMES = {
     "${oc.env:HOME} it's \\' \\ \"quoted\" \\": "${oc.env:HOME} it's \\' \\ \"quoted\" \\",
     "$(touch owned)`touch owned`;\ntouch owned\n": "$(touch owned)`touch owned`; touch owned",

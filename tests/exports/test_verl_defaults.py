@@ -12,12 +12,9 @@ import pytest
 from automap.planner.frameworks import framework
 from automap.planner.imports.settings import Settings
 from automap.planner.imports.verl.overrides import Overrides
-from tests.exports.verl_code import MISSING, PYTHON
+from tests.exports.own_code import MISSING, PYTHON
 
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
-]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 VERL = framework("verl@0.9.1")
 ENGINES = {"fsdp": "dp", "megatron": "megatron"}
 NOT_SAID = ("engine", "generation_engine", "recompute_modules", "logger")

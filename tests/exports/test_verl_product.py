@@ -9,14 +9,13 @@ from automap.planner.errors import InfeasibleError
 from automap.planner.exports.refusals import refusals
 from automap.planner.plan.types import Plan
 from tests.exports.asked import ask, differences, subject
-from tests.exports.verl_code import MISSING
+from tests.exports.own_code import MISSING
 from tests.helpers.broken_exports import accepted_by_verl
 from tests.helpers.framework_plans import Wanted, plan_of
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.many_processes,
 ]
 ALGORITHMS = ("ppo", "grpo", "remax", "rloo", "reinforce_plus_plus", "dapo")
 SIZES = {
