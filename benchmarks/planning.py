@@ -38,6 +38,7 @@ from automap.planner.errors import PlanningError
 from automap.planner.plan.types import Plan, Strategy
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs.files import read_spec
+from tests.service.support.processes import planners_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PPO = "hybridflow-ppo-70b-128xa100"
@@ -140,13 +141,13 @@ class Service:
     client: httpx.Client
     process: subprocess.Popen[bytes]
 
-    def children(self) -> list[str]:
+    def planners(self) -> set[int]:
         """Its planner processes."""
-        return _children(self.process.pid)
+        return planners_of(self.process.pid)
 
     def peak_bytes(self) -> int:
         """Most memory that one of its planner processes has held; 0 where nobody tells."""
-        return max((peak_bytes(pid) or 0 for pid in self.children()), default=0)
+        return max((peak_bytes(pid) or 0 for pid in self.planners()), default=0)
 
 
 @contextmanager
@@ -189,12 +190,6 @@ def _wait_until_ready(
             pass
         time.sleep(0.05)
     raise RuntimeError(f"the service did not start:\n{log.read_text()}")
-
-
-def _children(pid: int) -> list[str]:
-    """Child processes of a process, by all its threads (Linux)."""
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for file in files for child in file.read_text().split()]
 
 
 def as_command(name: str, repeat: int) -> Measured:

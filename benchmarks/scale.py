@@ -94,7 +94,7 @@ def _request(service: Service, body: str) -> Sample:
 def _cpu_seconds(service: Service) -> float:
     """Of the service's planner processes, user and system (Linux)."""
     ticks = 0
-    for pid in service.children():
+    for pid in service.planners():
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")

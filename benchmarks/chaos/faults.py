@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.chaos.processes import Kept, descendants
+from benchmarks.chaos.processes import Kept
 from benchmarks.chaos.stack import Stack
-from tests.service.support.processes import running
+from tests.service.support.processes import descendants, running
 
 FULL_SECONDS = 4.0
 WAIT_SECONDS = 5.0

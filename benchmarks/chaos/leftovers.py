@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.chaos.ledger import Ledger
-from benchmarks.chaos.processes import command_of, descendants, reap, wait_until_gone
+from benchmarks.chaos.processes import command_of, reap, wait_until_gone
 from benchmarks.chaos.stack import Stack
+from tests.service.support.processes import descendants
 
 SHARED_MEMORY = Path("/dev/shm")
 GONE_SECONDS = 15.0

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.service.support.processes import children, running
+from tests.service.support.processes import running
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -17,15 +17,6 @@ def adopt_orphans() -> None:
     """Whatever is started from here stays below this process, so that nothing gets lost."""
     if ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError("this system does not let a process adopt orphans")
-
-
-def descendants(process_id: int) -> Iterator[int]:
-    for child in sorted(children(process_id)):
-        yield child
-        try:
-            yield from descendants(child)
-        except OSError:  # it has ended meanwhile
-            continue
 
 
 def command_of(process_id: int) -> str:

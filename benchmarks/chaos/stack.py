@@ -15,8 +15,8 @@ import httpx
 from benchmarks.chaos import ray_stand_in, run_stand_in
 from benchmarks.chaos.databases import Postgres, Sqlite, TestedDatabase
 from benchmarks.chaos.disks import Disk, disk_at
-from benchmarks.chaos.processes import Kept, descendants
-from tests.service.support.processes import children
+from benchmarks.chaos.processes import Kept
+from tests.service.support.processes import descendants
 from tests.service.support.servers import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -115,8 +115,8 @@ class Stack:
         return [json.loads(line) for line in lines]
 
     def planners(self) -> list[int]:
-        """The planner children of all APIs."""
-        return [child for api in self.apis for child in children(api.pid)]
+        """The fork servers of all APIs, and their planners."""
+        return [child for api in self.apis for child in descendants(api.pid)]
 
     def ray_processes(self, name: bytes) -> Iterator[int]:
         """Of a real Ray of ours, by what its command says."""

@@ -1,21 +1,19 @@
 """The planner process: reads a request per line, plans, writes an answer per line.
 
-It is kept warm, so that imports and cost tables are loaded once, and it is expendable: the service
-ends it when a job takes too long or is cancelled. It ends itself when the service is gone.
+It is kept warm, so that cost tables are loaded once, and it is expendable: the service ends it when
+a job takes too long or is cancelled. It ends itself when the service is gone.
 """
 
-import gc
 import logging
 import os
 import queue
 import resource
-import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -59,55 +57,74 @@ from automap.service.telemetry import context, logs
 if TYPE_CHECKING:
     from automap.planner import TableCache
 
-log = logging.getLogger("automap.service.planners.child")  # this runs as __main__
-PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
-MEMORY_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-"""What the process may reserve; 0: as much as there is."""
+log = logging.getLogger(__name__)
 NICENESS = 3
 """Whoever reads what is stored goes before whoever plans. Much more would starve searches, which
 are bound by time, where others use the machine as well."""
 _STRATEGIES = TypeAdapter(list[Strategy])
 
 
-def main() -> None:
-    """Serve requests from standard input until it closes."""
-    os.nice(NICENESS)
-    if MEMORY_BYTES:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
-    _set_up(Setup.model_validate_json(sys.stdin.buffer.readline() or b"{}"))
-    from automap.planner import (
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a planner process has from one request to the next."""
+
+    tables: "TableCache"
+    """Of the jobs asked about last: the next question need not price them."""
+    profiles_folder: Path
+
+
+def import_planner() -> None:
+    """Import whatever an answer takes; its names are imported when they are first asked for."""
+    from automap.planner import (  # noqa: F401
+        STRATEGIES,
         TableCache,
-        make_plan_or_explain,  # noqa: F401 - warms this process
+        compare,
+        estimate,
+        explain,
+        export,
+        make_plan_or_explain,
+        pareto,
+        replan,
+        simulate,
+        suggest,
+        what_if,
     )
 
-    gc.freeze()  # what was imported stays, so no collection need look at it
 
+def serve(setup: Setup, answers: int) -> None:
+    """Answer the requests of standard input on a descriptor, until the input closes."""
+    from automap.planner import TableCache
+
+    _set_up(setup)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
-    tables = TableCache()  # of the jobs asked about last: the next question need not price them
-    while True:
-        answers.write(answer_to_line(lines.get(), tables) + b"\n")
-        answers.flush()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    kept = Kept(TableCache(), setup.profiles_folder)
+    with os.fdopen(answers, "wb") as out:
+        while True:
+            out.write(answer_to_line(lines.get(), kept) + b"\n")
+            out.flush()
 
 
 def _set_up(setup: Setup) -> None:
-    logs.set_up(setup.logs)
+    os.nice(NICENESS)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    unlimited = hard == resource.RLIM_INFINITY
+    most = setup.memory_bytes if unlimited else min(setup.memory_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    os.environ.clear()
     os.environ.update(setup.environment)
+    logs.set_up(setup.logs)
     traces.start("automap-planner")
 
 
-def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
-    for line in requests:
-        lines.put(line)
+def _read(lines: queue.SimpleQueue[bytes]) -> None:
+    with open(0, "rb", closefd=False) as requests:
+        for line in requests:
+            lines.put(line)
     os._exit(0)  # the service is gone; a search that still runs is for nobody
 
 
-def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
+def answer_to_line(line: bytes, kept: Kept) -> bytes:
     """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
     try:
         errand = Errand.model_validate_json(line)
@@ -119,18 +136,18 @@ def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
         kind = errand.task.kind
         with context.resumed(errand.origin), traces.span(f"planner.{kind}"):
             began = time.monotonic()
-            answer = answer_to(errand.task, tables)
+            answer = answer_to(errand.task, kept)
             took = round(time.monotonic() - began, 3)
             log.info("%s: %s", kind, answer.outcome, extra={"seconds": took})
     return answer.model_dump_json(by_alias=True).encode()
 
 
-def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
+def answer_to(request: PlannerTask, kept: Kept) -> Answer:
     """Do what is asked; the planner's expected failures become data."""
     try:
         if (spec := spec_of(request)) is not None:
-            _materialise_tables(spec)
-        return _done(request, tables)
+            _materialise_tables(spec, kept.profiles_folder)
+        return _done(request, kept)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
     except ExplainedInfeasibleError as error:
@@ -146,18 +163,18 @@ def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
         return Crash(exception=type(error).__name__)
 
 
-def _done(request: PlannerTask, tables: "TableCache") -> Done:
+def _done(request: PlannerTask, kept: Kept) -> Done:
     from automap import planner
     from automap.planner import explain, make_plan_or_explain, pareto, what_if
 
     match request:
         case PlanTask():
-            _write_tables(request.profiles.values())
+            _write_tables(request.profiles.values(), kept.profiles_folder)
             return _json(make_plan_or_explain(request.spec, profiles=request.profiles))
         case FrontTask():
             return _json(pareto(request.spec, tolerance=request.tolerance))
         case WhatIfTask():
-            _write_tables(request.profiles.values())
+            _write_tables(request.profiles.values(), kept.profiles_folder)
             return _json(
                 what_if(
                     request.spec,
@@ -176,9 +193,9 @@ def _done(request: PlannerTask, tables: "TableCache") -> Done:
         case SimulateTask():
             return _simulated(request)
         case ExplainTask():
-            return _json(explain(request.plan, request.options, tables=tables))
+            return _json(explain(request.plan, request.options, tables=kept.tables))
         case ReplanTask() | SuggestTask():
-            return _of_running(request, tables)
+            return _of_running(request, kept)
 
 
 def _of_strategies(request: CompareTask | StrategiesTask) -> Done:
@@ -196,25 +213,26 @@ def _of_strategies(request: CompareTask | StrategiesTask) -> Done:
     return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
 
 
-def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:
+def _of_running(request: ReplanTask | SuggestTask, kept: Kept) -> Done:
     from automap.planner import replan, suggest
 
     if isinstance(request, ReplanTask):
-        return _json(replan(request.plan, request.options, tables=tables))
-    return _json(suggest(request.plan, request.run_window, tables=tables))
+        return _json(replan(request.plan, request.options, tables=kept.tables))
+    return _json(suggest(request.plan, request.run_window, tables=kept.tables))
 
 
-def _materialise_tables(spec: JobSpec) -> None:
+def _materialise_tables(spec: JobSpec, folder: Path) -> None:
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
-    _write_tables(pool.profile for pool in pools if pool.profile and pool.profile != SHIPPED)
+    named = (pool.profile for pool in pools if pool.profile and pool.profile != SHIPPED)
+    _write_tables(named, folder)
 
 
-def _write_tables(versions: Iterable[str]) -> None:
+def _write_tables(versions: Iterable[str], folder: Path) -> None:
     from automap.planner.profiles import write_missing_tables
 
     for version in versions:
         # A spec names a stored profile by its version, which is a folder in there.
-        os.chdir(PROFILES_FOLDER)
+        os.chdir(folder)
         write_missing_tables(Path(version))
 
 
@@ -243,7 +261,3 @@ def _check_strategies(names: list[str], known: list[str]) -> None:
 
 def _json(result: BaseModel) -> Done:
     return Done(result=result.model_dump(mode="json", by_alias=True))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,7 @@
 """What the service and its planner processes send each other: how to work, errands, answers."""
 
+import struct
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
@@ -128,15 +130,23 @@ PlannerTask = (
 
 
 class Setup(Message):
-    """The first line that a planner process gets."""
+    """What a planner process is forked with."""
 
+    profiles_folder: Path
+    """Where the profiles are that specs name by version."""
+    memory_bytes: int
+    """What it may reserve."""
     logs: LogSettings = LogSettings()
     environment: dict[str, str] = {}
-    """Where its spans go. Sent, because others can read what a process inherits."""
+    """Its variables. Sent, because others can read what a process inherits."""
+
+
+LENGTH = struct.Struct("!I")
+"""How many bytes a `Setup` has, before it is sent."""
 
 
 class Errand(Message):
-    """Every further line: a task, and what it belongs to."""
+    """A line to a planner process: a task, and what it belongs to."""
 
     task: Annotated[PlannerTask, Field(discriminator="kind")]
     origin: dict[str, str] = {}

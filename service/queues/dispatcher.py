@@ -19,7 +19,7 @@ from automap.service.errors.domain import (
 )
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanTask
-from automap.service.planners.pool import PlannerProcess
+from automap.service.planners.process import PlannerProcess
 from automap.service.queues import plan_queue
 from automap.service.queues.plan_queue import PlanClaim
 from automap.service.schemas.problems import problem_of

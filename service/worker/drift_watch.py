@@ -14,7 +14,7 @@ from automap.service.errors.domain import (
     PlannerProcessError,
 )
 from automap.service.planners.messages import SuggestTask
-from automap.service.planners.pool import PlannerProcess
+from automap.service.planners.process import PlannerProcess
 from automap.service.queues import suggestions
 from automap.service.queues.job_queue import JobClaim, Progress
 from automap.service.runs import iteration_history, suggestion_notes

@@ -9,7 +9,7 @@ import pytest
 
 from automap.service.environment import passed_on
 from automap.service.planners.messages import StrategiesTask
-from automap.service.planners.pool import PlannerProcess
+from automap.service.planners.process import PlannerProcess
 from automap.service.settings import Settings
 from automap.service.worker import local_ray
 from automap.service.worker.local_ray import LocalRay

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.service.support.databases import Databases, migrated
-from tests.service.support.processes import children, running
+from tests.service.support.processes import descendants, running
 from tests.service.support.samples import large_spec
 from tests.service.support.servers import Server, serving
 from tests.service.support.workers import add_job, eventually
@@ -57,7 +57,7 @@ def test_a_request_in_flight_is_answered(url: str) -> None:
     with serving(url, queue_planners=0, shutdown_seconds=60) as server:
         asked = Asked(server, large_spec())
         eventually(lambda: busy(server))
-        planners = children(server.process.pid)
+        planners = set(descendants(server.process.pid))
         stop(server)
         asked.join()
         assert asked.response is not None

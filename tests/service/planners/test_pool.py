@@ -21,7 +21,8 @@ from automap.service.errors.domain import (
     PlannerTimeoutError,
 )
 from automap.service.planners.messages import PlanTask, StrategiesTask
-from automap.service.planners.pool import PlannerPool, PlannerProcess
+from automap.service.planners.pool import PlannerPool
+from automap.service.planners.process import PlannerProcess
 from tests.service.support.samples import infeasible_spec, large_spec
 
 LARGE = PlanTask(spec=JobSpec.model_validate(large_spec()))

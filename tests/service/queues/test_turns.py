@@ -197,9 +197,10 @@ def test_what_it_waits_for_is_what_workers_take(database: Database) -> None:
 
 
 def test_a_job_says_why_the_worker_that_has_room_does_not_take_it(
-    client: TestClient, database: Database, tmp_path: Path
+    client: TestClient, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once in its events, however often the worker tries; and no more once it is taken."""
+    monkeypatch.setenv("RAY_ADDRESS", "")  # put back afterwards: a worker sets it for its process
     job_id = queued(database, "ann")
     nowhere = {"ray_address": "http://127.0.0.1:9", "runs_folder": tmp_path}
     settings = settings_for(url_of(database), **nowhere)

@@ -1,5 +1,6 @@
 """What /proc tells of processes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -7,6 +8,21 @@ def children(process_id: int) -> set[int]:
     """The processes that any of its threads has started."""
     lists = Path(f"/proc/{process_id}/task").glob("*/children")
     return {int(child) for file in lists for child in file.read_text().split()}
+
+
+def descendants(process_id: int) -> Iterator[int]:
+    """Its children, and theirs."""
+    for child in sorted(children(process_id)):
+        yield child
+        try:
+            yield from descendants(child)
+        except OSError:  # it has ended meanwhile
+            continue
+
+
+def planners_of(service: int) -> set[int]:
+    """The planner processes of a service, which its fork server has started."""
+    return set(descendants(service)) - children(service)
 
 
 def running(process_id: int) -> bool:
