@@ -69,7 +69,7 @@ class Kept:
     """What a planner process has from one request to the next."""
 
     tables: "TableCache"
-    """Of the jobs asked about last: the next question need not price them."""
+    """Prices of the jobs asked about last: the next question need not make them."""
     profiles_folder: Path
 
 
