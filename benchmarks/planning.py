@@ -163,7 +163,7 @@ def running_service() -> Iterator[Service]:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             server = subprocess.Popen(
-                [sys.executable, "-m", "automap.service.server"],
+                [sys.executable, "-m", "automap.service.cli.main", "serve"],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -88,7 +88,7 @@ def service(folder: Path, *, url: str | None = None) -> Iterator[Service]:
     }
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "automap.service.server"],
+        [sys.executable, "-m", "automap.service.cli.main", "serve"],
         env={**os.environ, **settings},
         stderr=subprocess.DEVNULL,
     )

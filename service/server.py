@@ -17,7 +17,7 @@ from automap import migrations
 from automap.executor.telemetry import traces
 from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
-from automap.service.api.sockets import AddressError, bound_sockets
+from automap.service.api.sockets import bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
 from automap.service.settings import Settings
@@ -175,11 +175,3 @@ def migrate(settings: Settings) -> None:
         log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()
-
-
-if __name__ == "__main__":
-    hide_environment()
-    try:
-        serve(Settings())
-    except (AddressError, OpenServiceError) as error:
-        sys.exit(f"error: {error}")

@@ -72,7 +72,7 @@ class Stack:
         self.apis = [
             Kept(
                 f"api-{number}",
-                [sys.executable, "-m", "automap.service.server"],
+                [sys.executable, "-m", "automap.service.cli.main", "serve"],
                 {**environment, "AUTOMAP_PORT": str(port)},
                 self.logs,
             )

@@ -23,6 +23,7 @@ _NUM_DESCRIPTORS = 4
 def main() -> None:
     """Fork until the service is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
+    gc.disable()  # until all is imported
     control = socket.socket(fileno=os.dup(0))
     _import_planner()
     statuses: dict[int, int] = {}
@@ -39,6 +40,7 @@ def _import_planner() -> None:
     from automap.service.planners.child import import_planner
 
     import_planner()
+    gc.enable()
     gc.collect()
     gc.freeze()  # what was imported stays, so no collection need look at it
 

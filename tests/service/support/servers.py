@@ -46,7 +46,7 @@ class Server:
             "AUTOMAP_POLL_SECONDS": "0.2",
             **{f"AUTOMAP_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        command = [sys.executable, "-m", "automap.service.server"]
+        command = [sys.executable, "-m", "automap.service.cli.main", "serve"]
         with ExitStack() as stack:
             to = None if log is None else stack.enter_context(log.open("w"))
             self.process = subprocess.Popen(command, env=variables, stderr=to)
