@@ -5,6 +5,7 @@ this machine (the request then has that site as Origin), or have its own name st
 machine's address (the request then has that name as Host).
 """
 
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -51,13 +52,17 @@ class KnownOrigins:
         return CrossSiteError(origin)
 
     def _is_ours(self, name: str | None) -> bool:
-        if name is None or name in self._names:
-            return name is not None
-        try:
-            ip_address(name)  # no site can make an address stand for another one
-        except ValueError:
-            return False
-        return True
+        # No site can make an address stand for another one.
+        return name is not None and (name in self._names or _is_address(name))
+
+
+@lru_cache(maxsize=256)
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_sent_to(origin: str, host: str | None) -> bool:

@@ -27,6 +27,8 @@ from automap.service.storage.stored_documents import PlanTimes
 from automap.service.storage.tables import JobRow, PlanRow
 
 _DOCUMENTS = ("spec", "plan", "problem")
+_KNOWN_MODELS: dict[UUID, dict[str, str]] = {}
+_MOST_KNOWN = 10_000
 
 
 @cache
@@ -81,12 +83,21 @@ def _row(connection: Connection, plan_id: UUID) -> Any:
 def _as_stored(
     connection: Connection, row: Any, jobs: Sequence[PlanJob] = (), runs: Runs | None = None
 ) -> StoredRecord:
-    known = connection.execute(_MODELS, {"plan_id": row.id})
-    models = {each.role: each.architecture for each in known}
-    head = to_json(plan_records.record_head(row, models, runs))
+    head = to_json(plan_records.record_head(row, _models_of(connection, row.id), runs))
     documents = "".join(f'"{name}":{getattr(row, name) or "null"},' for name in _DOCUMENTS)
     last = b'"jobs":' + to_json(list(jobs))
     return StoredRecord(row.id, row.status, head[:-1] + b"," + documents.encode() + last + b"}")
+
+
+def _models_of(connection: Connection, plan_id: UUID) -> dict[str, str]:
+    """The models of a plan by role. They are written with it and never again, so they are kept."""
+    models = _KNOWN_MODELS.get(plan_id)
+    if models is None:
+        if len(_KNOWN_MODELS) >= _MOST_KNOWN:
+            _KNOWN_MODELS.clear()
+        found = connection.execute(_MODELS, {"plan_id": plan_id})
+        models = _KNOWN_MODELS[plan_id] = {each.role: each.architecture for each in found}
+    return models
 
 
 def _runs(session: Session, row: Any) -> tuple[Sequence[PlanJob], Runs | None]:

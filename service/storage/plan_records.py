@@ -180,10 +180,13 @@ def _models(row: PlanRow) -> dict[str, str]:
     return {model.role: model.architecture for model in row.models}
 
 
+_SAME = frozenset(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
+"""Fields of a summary that are columns of the table."""
+
+
 def _summary(columns: Any, models: Mapping[str, str], runs: Runs | None = None) -> PlanSummary:
-    same = set(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
     return PlanSummary.model_validate(
-        {name: getattr(columns, name) for name in same}
+        {name: getattr(columns, name) for name in _SAME}
         | {"cluster": columns.cluster_name, "models": models}
         | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
     )
