@@ -1,6 +1,7 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
 import os
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,10 +27,12 @@ SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"  # pragma: allowlist secret
 def canonical_host(name: str) -> str:
     """A host's name in lower case, an address in its shortest form and without brackets."""
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    return str(ip_address(bare)) if _is_address(bare) else name.lower()
+    return str(ip_address(bare)) if is_address(bare) else name.lower()
 
 
-def _is_address(name: str) -> bool:
+@lru_cache(maxsize=256)
+def is_address(name: str) -> bool:
+    """Whether a host is an IP address and not a name."""
     try:
         ip_address(name)
     except ValueError:
@@ -162,7 +165,7 @@ class Settings(BaseSettings):
     @property
     def on_loopback(self) -> bool:
         """Whether nobody but this machine reaches the service."""
-        if _is_address(self.host):
+        if is_address(self.host):
             return ip_address(self.host).is_loopback
         return self.host.lower() == "localhost"  # another name may stand for anything
 
@@ -187,7 +190,7 @@ class Settings(BaseSettings):
     @classmethod
     def _names_alone(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         for name in map(canonical_host, names):
-            if any(sign in name for sign in ":/[*") and not _is_address(name):
+            if any(sign in name for sign in ":/[*") and not is_address(name):
                 raise ValueError(f"{name!r} is no name: leave out scheme, port and wildcards")
         return tuple(map(canonical_host, names))
 

@@ -5,8 +5,6 @@ this machine (the request then has that site as Origin), or have its own name st
 machine's address (the request then has that name as Host).
 """
 
-from functools import lru_cache
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from automap.service.api.auth import Keys
 from automap.service.api.error_responses import error_response
 from automap.service.api.refusals import CrossSiteError, UnknownHostError
-from automap.service.settings import Settings, canonical_host
+from automap.service.settings import Settings, canonical_host, is_address
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -53,16 +51,7 @@ class KnownOrigins:
 
     def _is_ours(self, name: str | None) -> bool:
         # No site can make an address stand for another one.
-        return name is not None and (name in self._names or _is_address(name))
-
-
-@lru_cache(maxsize=256)
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return name is not None and (name in self._names or is_address(name))
 
 
 def _is_sent_to(origin: str, host: str | None) -> bool:

@@ -1,8 +1,7 @@
 """Planner processes are forked by one that has imported the planner, the fork server.
 
-To import takes a second of a processor and to fork takes milliseconds: a service has its processes
-together, and one that was ended is replaced at once. A program has one fork server, which ends
-with it.
+To fork takes a small part of the time that the import takes: a service has its processes together,
+and one that was ended is replaced at once. A program has one fork server, which ends with it.
 """
 
 import atexit
@@ -140,7 +139,7 @@ class ForkServer:
         )
         message = setup.model_dump_json().encode()
         try:
-            # Descriptors 1 and 2 of the fork server may be of another time: tests redirect theirs.
+            # Standard error as it is now: it may have been redirected since the fork server began.
             its_ends = [its_stdin, its_stdout, its_status, 2]
             socket.send_fds(control, [LENGTH.pack(len(message))], its_ends)
             control.sendall(message)
@@ -159,7 +158,8 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "automap.service.planners.forking"],
                 stdin=its_end.fileno(),
-                env=passed_on(),
+                # A fork takes one thread along, so there should be no others.
+                env={**passed_on(), "OPENBLAS_NUM_THREADS": "1"},
             )
         return self._control
 

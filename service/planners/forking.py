@@ -23,7 +23,6 @@ _NUM_DESCRIPTORS = 4
 def main() -> None:
     """Fork until the service is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which then stops us
-    gc.disable()  # until all is imported
     control = socket.socket(fileno=os.dup(0))
     _import_planner()
     statuses: dict[int, int] = {}
@@ -36,11 +35,9 @@ def main() -> None:
 
 def _import_planner() -> None:
     """All of it: what a process imports by itself, every other one imports again."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads are not forked
     from automap.service.planners.child import import_planner
 
     import_planner()
-    gc.enable()
     gc.collect()
     gc.freeze()  # what was imported stays, so no collection need look at it
 

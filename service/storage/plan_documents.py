@@ -29,6 +29,7 @@ from automap.service.storage.tables import JobRow, PlanRow
 _DOCUMENTS = ("spec", "plan", "problem")
 _KNOWN_MODELS: dict[UUID, dict[str, str]] = {}
 _MOST_KNOWN = 10_000
+"""Plans whose models are kept before all are forgotten."""
 
 
 @cache

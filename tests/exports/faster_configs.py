@@ -1,7 +1,7 @@
 """OmegaConf and Hydra made faster where a process reads hundreds of configurations.
 
-What they make of one stays as it is: YAML is parsed in C, and a file, a class or an interpolation
-is read once. Called before anything of a framework is imported.
+What they make of one stays as it is: YAML is parsed in C, and a file or an interpolation is
+read once. Called before anything of a framework is imported.
 """
 
 import functools
