@@ -158,8 +158,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "automap.service.planners.forking"],
                 stdin=its_end.fileno(),
-                # A fork takes one thread along, so there should be no others.
-                env={**passed_on(), "OPENBLAS_NUM_THREADS": "1"},
+                env=passed_on(),
             )
         return self._control
 

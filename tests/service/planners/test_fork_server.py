@@ -44,18 +44,6 @@ def test_to_fork_takes_a_fraction_of_an_import(server: ForkServer, setup: Setup)
     assert time.perf_counter() - started < first / 2
 
 
-def test_a_fork_leaves_no_thread_of_numpy_behind(
-    server: ForkServer, setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)  # tests have one thread as it is
-    begun(server.fork(setup))
-    threads = Path(f"/proc/{server.pid}/task").glob("*/comm")
-    names = [file.read_text().strip() for file in threads]
-    others = [name for name in names if not name.startswith("jemalloc")]
-    assert len(others) == 1
-
-
 def test_a_process_answers_until_its_input_closes(server: ForkServer, setup: Setup) -> None:
     process = server.fork(setup)
     process.stdin.write(b"nothing that can be read\n")
