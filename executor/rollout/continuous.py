@@ -1,4 +1,4 @@
-"""Responses that stay in a vLLM engine from one turn to the next, while weights come in between."""
+"""Responses that stay in a vLLM engine from one turn to the next; weights may come in between."""
 
 from collections.abc import Sequence
 
@@ -21,13 +21,16 @@ class InFlight:
         self._end_tokens = end_tokens
         self._rows: dict[int, Batch] = {}
 
-    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+    def turn(
+        self, requests: Batch | None, *, version: int, num_steps: int, greedy: bool = False
+    ) -> Batch | None:
         """Begin responses, take steps of the engine, and hand out what has ended.
 
         Args:
             requests: see `VllmEngine.begin`; None: no more.
             version: of the engine's weights; never falls.
             num_steps: at most.
+            greedy: what is begun takes the likeliest token each time.
 
         Returns:
             Rows of `requests` of this and earlier turns, in the order of their ends, with
@@ -35,8 +38,12 @@ class InFlight:
             response token) and weights_version (int64, of the first); None: none has ended.
         """
         if requests is not None:
-            limits = {"max_response_tokens": self._max_response_tokens}
-            self._vllm.begin(requests, end_tokens=self._end_tokens, **limits)
+            self._vllm.begin(
+                requests,
+                greedy=greedy,
+                max_response_tokens=self._max_response_tokens,
+                end_tokens=self._end_tokens,
+            )
             for place, name in enumerate(requests.tensor("request").tolist()):
                 self._rows[name] = requests.slice(place, place + 1)
         done = self._vllm.step(num_steps, version=version)

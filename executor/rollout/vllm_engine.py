@@ -172,7 +172,12 @@ class VllmEngine:
         return rows.with_columns(**response_columns(completed))
 
     def begin(
-        self, requests: Batch, *, max_response_tokens: int, end_tokens: Sequence[int]
+        self,
+        requests: Batch,
+        *,
+        greedy: bool = False,
+        max_response_tokens: int,
+        end_tokens: Sequence[int],
     ) -> None:
         """Have responses begun beside those in flight; `step` brings all of them on.
 
@@ -180,6 +185,7 @@ class VllmEngine:
             requests: columns prompt_tokens, prompt_id, request (a name, unique among those in
                 flight), and what the seed is made of as by `generate`: iteration, and number among
                 the prompt's responses.
+            greedy: the likeliest token each time.
             max_response_tokens: after which a response is cut off.
             end_tokens: any of these ends a response, and is its last token.
 
@@ -196,7 +202,7 @@ class VllmEngine:
                 parameters = sampling_params(
                     self._rollout,
                     seed=response_seed(self._seed, iteration, prompt_id, number),
-                    greedy=False,
+                    greedy=greedy,
                     max_response_tokens=max_response_tokens,
                     end_tokens=end_tokens,
                 )

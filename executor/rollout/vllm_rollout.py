@@ -97,9 +97,11 @@ class VllmRollout:
             iteration=iteration,
         )
 
-    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+    def turn(
+        self, requests: Batch | None, *, version: int, num_steps: int, greedy: bool = False
+    ) -> Batch | None:
         """See `Rollout`."""
-        return self._in_flight.turn(requests, version=version, num_steps=num_steps)
+        return self._in_flight.turn(requests, version=version, num_steps=num_steps, greedy=greedy)
 
     def stop(self) -> None:
         """See `Rollout`; a shadow's engine keeps the device."""

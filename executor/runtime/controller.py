@@ -25,6 +25,7 @@ from automap.executor.runtime.planned import (
     device_numbers,
     iterations_ahead,
     planned_calls,
+    streamed_calls,
     sync_id,
 )
 from automap.executor.runtime.processes import Processes
@@ -124,6 +125,7 @@ class Controller:
             block_bytes=block_bytes,
         )
         self._planned = planned_calls(plan)
+        self._streamed = streamed_calls(plan)
         self._calls = {call.id: call for call in self.placement.calls}
         self.is_continuous = plan.spec.search.continuous_rollouts
         """Whether responses flow, and an iteration takes what has come."""
@@ -287,6 +289,9 @@ class Controller:
             settings=self._algorithm,
             seed=self.settings.seed,
             versions=self._versions,
+            streamed=self._streamed,
+            num_chunks=self.plan.spec.search.stream_chunks,
+            steps_per_turn=self.settings.rollout.steps_per_turn,
             keeps_device=generations_in_a_row(self._planned, self._calls),
             responses=responses,
         )

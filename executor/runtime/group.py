@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,10 @@ from automap.executor.workers.row_references import BLOCK_BYTES
 _STACK_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 _STORE_SECONDS = 600.0
+
+
+Rounds = Generator[tuple[str, Sequence[object], Mapping[str, object]], Any, object]
+"""Method, arguments by position and by name of each round; the result of the call at last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,47 @@ class WorkerGroup:
                 timeout_seconds=timeout_seconds or self._timeout_seconds,
                 goes_first=goes_first,
                 in_background=in_background,
+            )
+        )
+
+    def call_in_rounds(
+        self, rounds: "Rounds", *, method: str, inputs: Sequence[Future[Any]], call_id: str
+    ) -> Future[Any]:
+        """Call methods one after the other as one call, which keeps the devices until the last.
+
+        Args:
+            rounds: Yields what is called next and is sent its result; what it returns is the
+                call's. It runs under the scheduler's lock: it may resolve futures, not wait.
+            method: What records and errors name.
+            inputs: What must be there before the first round.
+            call_id: The plan's name of the call.
+        """
+        under_way: list[_Launch] = []
+        value: list[object] = []
+
+        def begin(launch: "_Launch") -> "dict[int, ray.ObjectRef[Reply | bytes]]":
+            under_way[:] = [launch]
+            return launch.start()
+
+        def again(replies: Mapping[int, Reply]) -> "dict[int, ray.ObjectRef[Reply | bytes]]":
+            try:
+                following = rounds.send(under_way[0].finish(replies))
+            except StopIteration as stop:
+                value.append(stop.value)
+                return {}
+            return begin(self._launch(*following))
+
+        return self._scheduler.submit(
+            Task(
+                name=self._name(method, call_id),
+                devices=frozenset(self.processes.devices),
+                inputs=tuple(inputs),
+                start=lambda: begin(self._launch(*next(rounds))),
+                finish=lambda _: value[0],
+                again=again,
+                stacks=self.processes.stacks,
+                processes=self.processes,
+                timeout_seconds=self._timeout_seconds,
             )
         )
 

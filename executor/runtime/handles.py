@@ -19,6 +19,7 @@ from automap.executor.runtime.continuous import scores_of
 from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.plan_order import PlannedCall
 from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.runtime.streams import Stream
 from automap.executor.runtime.tasks import Future
 from automap.executor.runtime.versions import Versions
 from automap.executor.settings import AlgorithmSettings
@@ -37,6 +38,8 @@ class Sequences:
     """Prompts, or prompts with their responses."""
 
     rows: Future[Rows]
+    stream: Stream | None = None
+    """Hands responses out as they end; None: all at once, when the last one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,12 @@ class Iteration:
     """Resolved: every default filled in."""
     seed: int
     versions: Versions
+    streamed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """See `streamed_calls`."""
+    num_chunks: int = 1
+    """In which responses are handed out where they are streamed."""
+    steps_per_turn: int = 1
+    """Engines take so many before it is seen what has ended."""
     keeps_device: frozenset[str] = frozenset()
     """See `generations_in_a_row`."""
     responses: Future[Rows] | None = None
@@ -156,6 +165,10 @@ class RunningHandle:
         call_id = iteration.call_id(self._role, "generate", "greedy" if greedy else "")
         if iteration.responses is not None:
             return Sequences(iteration.responses)
+        marked = partial(iteration.versions.marked, iteration=iteration.number, call_id=call_id)
+        if call_id in iteration.streamed:
+            stream = self._stream(prompts, call_id, responses, greedy=greedy)
+            return Sequences(stream.rows.map(marked), stream)
         rows = self._by_rows(
             "generate",
             "generate",
@@ -167,8 +180,28 @@ class RunningHandle:
             iteration=iteration.number,
             keep_device=call_id in iteration.keeps_device,
         )
-        marked = partial(iteration.versions.marked, iteration=iteration.number, call_id=call_id)
         return Sequences(rows.map(marked))
+
+    def _stream(
+        self, prompts: Sequences, call_id: str, responses_per_prompt: int, *, greedy: bool
+    ) -> Stream:
+        iteration = self._iteration
+        group = iteration.group_of(call_id, self._role, "generate")
+        expected = iteration.workload.prompts_per_iteration * responses_per_prompt
+        return Stream(
+            iteration.scheduler,
+            group,
+            prompts.rows,
+            call_id=call_id,
+            iteration=iteration.number,
+            version=partial(iteration.versions.generating, self._role),
+            responses_per_prompt=responses_per_prompt,
+            greedy=greedy,
+            num_replicas=num_parts(group.layout, "generate"),
+            num_chunks=min(iteration.num_chunks, expected),
+            steps_per_turn=iteration.steps_per_turn,
+            keep_device=call_id in iteration.keeps_device,
+        )
 
     def log_probs(self, rollout: Sequences) -> Values:
         """See `Handle`; of a LoRA actor's base for a reference that has no model of its own."""
@@ -259,9 +292,16 @@ class RunningHandle:
         if is_function and self._iteration.responses is not None:
             scores = rows.map(lambda each: each.only(scores=scores_of(self._role)))
         else:
-            if not is_function:
-                rows = rows.map(lambda each: each.only(*_READ_BY_MODELS))
-            scores = self._by_rows(method, "forward", rows, call_id)
+
+            def computed(rows: Future[Rows]) -> Future[Rows]:
+                read = rows if is_function else rows.map(lambda each: each.only(*_READ_BY_MODELS))
+                return self._by_rows(method, "forward", read, call_id)
+
+            stream = rollout.stream
+            if stream is not None and call_id in self._iteration.streamed[stream.call_id]:
+                scores = stream.in_order([computed(chunk) for chunk in stream.chunks])
+            else:
+                scores = computed(rows)
         values = Values(scores, rollout)
         return self._iteration.note(f"{self._role}.{method}", values)
 

@@ -39,6 +39,15 @@ def planned_calls(plan: Plan) -> list[PlannedCall]:
     return [call for _, call in sorted(planned, key=lambda each: each[0])]
 
 
+def streamed_calls(plan: Plan) -> dict[str, frozenset[str]]:
+    """Generations whose responses others take as they end, and the calls that do."""
+    found: dict[str, set[str]] = {}
+    for call in plan.calls:
+        for source in call.streamed_from:
+            found.setdefault(source, set()).add(call.id)
+    return {source: frozenset(those) for source, those in found.items()}
+
+
 def iterations_ahead(planned: Sequence[PlannedCall]) -> int:
     """How many iterations begin before one of them ends: the last call's stage less the first's."""
     stages = [call.stage for call in planned]

@@ -68,8 +68,6 @@ def _check_target(plan: Plan) -> None:
     else:
         job = resolve(plan.spec, with_profiles=False)
         lacks = [*refusals(job, plan.placement(), AUTOMAP), *_other_stages(job, plan)]
-    streamed = [call.id for call in plan.calls if call.streamed_from]
-    lacks += [f"search.streaming: {call} begins before what it reads ends" for call in streamed]
     if lacks:
         raise RunError(
             f"the plan is one that can be priced, but not run: {'; '.join(lacks)}; plan with "

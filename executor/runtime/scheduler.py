@@ -14,10 +14,13 @@ others finish. Whoever waits for a result also watches deadlines and cancellatio
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from math import inf
 from typing import Any, TypeVar
+
+import ray
 
 from automap.executor.errors import RunError
 from automap.executor.runtime.blame import Blame, CallName
@@ -224,6 +227,7 @@ class Scheduler:
             len(before) == 1
             and task.processes is not None
             and before[0].processes is task.processes
+            and before[0].again is None  # it would come between two of its rounds
         )
 
     def _occupants(self, task: Task) -> list[Task]:
@@ -237,21 +241,27 @@ class Scheduler:
         except Exception as error:
             self._failures.add(task, Blame.of_controller(task.name, error))
             return
-        task.missing = set(references)
         if not references:
             self._finish(task)
             return
         self._running.append(task)
+        self._await(task, references)
+
+    def _await(self, task: Task, references: Mapping[int, "ray.ObjectRef[Reply | bytes]"]) -> None:
+        task.missing = set(references)
+        arrivals = count(1)  # asked from any thread
         for rank, reference in references.items():
             reference.future().add_done_callback(
-                partial(self._arrived, task, rank, len(references))
+                partial(self._arrived, task, rank, arrivals, len(references))
             )
 
-    def _arrived(self, task: Task, rank: int, num_ranks: int, done: _Done) -> None:
+    def _arrived(
+        self, task: Task, rank: int, arrivals: "count[int]", num_ranks: int, done: _Done
+    ) -> None:
         """In a thread of Ray, which must not wait."""
         outcome: Outcome = done.exception() or unpacked(done.result())
         task.arrived.append((rank, outcome))
-        is_last = next(task.arrivals) == num_ranks
+        is_last = next(arrivals) == num_ranks
         if is_last or isinstance(outcome, BaseException) or outcome.failure is not None:
             self._mailbox.put(task)
 
@@ -267,14 +277,29 @@ class Scheduler:
                 return
             while task.arrived:
                 self._take_outcome(task, *task.arrived.popleft())
-            if not task.missing:
+            if not task.missing and not self._goes_on(task):
                 self._running.remove(task)
                 task.started = min(task.started, self.seconds())
                 if not self._failures:
                     self._finish(task)
                 for each in self._occupants(task):
                     each.started = min(each.started, self.seconds())
+            if not task.missing or task.again is not None:  # a round may have resolved futures
                 self._pump()
+
+    def _goes_on(self, task: Task) -> bool:
+        """Begin the next round of a call, if it has one."""
+        if task.again is None or self._failures:
+            return False
+        try:
+            references = task.again(task.replies)
+        except Exception as error:
+            self._failures.add(task, Blame.of_controller(task.name, error))
+            return False
+        if references:
+            task.replies = {}
+            self._await(task, references)
+        return bool(references)
 
     def _take_outcome(self, task: Task, rank: int, outcome: Outcome) -> None:
         task.missing.discard(rank)
@@ -282,6 +307,7 @@ class Scheduler:
             self._failures.add(task, Blame.of_process(task.name, rank, outcome))
             return
         task.replies[rank] = outcome
+        task.totals[rank] = outcome.after(task.totals.get(rank))
         if outcome.failure is not None:
             self._failures.add(task, Blame.of_rank(task.name, rank, outcome))
 
@@ -305,7 +331,7 @@ class Scheduler:
             started=task.started,
             ended=self.seconds(),
             ranks=tuple(
-                FinishedRank.of(rank, reply) for rank, reply in sorted(task.replies.items())
+                FinishedRank.of(rank, reply) for rank, reply in sorted(task.totals.items())
             ),
             num_rows=value.num_rows if isinstance(value, Rows) else None,
             value=None if isinstance(value, Rows) else value,

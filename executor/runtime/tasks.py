@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -60,7 +59,12 @@ class Task:
     start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes]"]]
     """Calls the processes; the reference to each rank's reply."""
     finish: Callable[[Mapping[int, Reply]], object]
-    """The result, from the replies."""
+    """The result, from the replies; of a call in rounds, from those of the last."""
+    again: Callable[[Mapping[int, Reply]], Mapping[int, "ray.ObjectRef[Reply | bytes]"]] | None = (
+        None
+    )
+    """For a call in rounds, which keeps its devices between them: what the replies of a round lead
+    to; nothing after the last."""
     stacks: Callable[[Sequence[int]], Mapping[int, str | None]] = lambda ranks: {}
     """Where these ranks are right now; None: no answer."""
     processes: object | None = None
@@ -80,9 +84,10 @@ class Task:
     missing: set[int] = field(default_factory=set)
     arrived: "deque[tuple[int, Outcome]]" = field(default_factory=deque)
     """Ranks whose replies have come and were not looked at yet."""
-    arrivals: "count[int]" = field(default_factory=lambda: count(1))
-    """Numbers them; safe to ask from any thread."""
     replies: dict[int, Reply] = field(default_factory=dict)
+    """This round's, by rank."""
+    totals: dict[int, Reply] = field(default_factory=dict)
+    """Replies by rank, with what earlier rounds took."""
     future: Future[Any] | None = None
 
     @property

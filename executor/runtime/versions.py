@@ -55,9 +55,16 @@ class Versions:
             elif kind == "sync":
                 self._received[role] = trained
             elif kind == "generate":
-                has_shadow = role in self._shadows
-                version = self._received.get(role, self._first) if has_shadow else trained
-                self._generated[call.iteration, call.name.id] = version
+                self._generated[call.iteration, call.name.id] = self._generating(role)
+
+    def generating(self, role: str) -> int:
+        """Version of the weights that a role generates with now."""
+        with self._lock:
+            return self._generating(role)
+
+    def _generating(self, role: str) -> int:
+        versions = self._received if role in self._shadows else self._trained
+        return versions.get(role, self._first)
 
     def received(self, role: str) -> int:
         """Version of the weights that a role's shadow has."""

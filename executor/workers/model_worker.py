@@ -48,7 +48,9 @@ class Rollout(Protocol):
         """
         ...
 
-    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
+    def turn(
+        self, requests: Batch | None, *, version: int, num_steps: int, greedy: bool = False
+    ) -> Batch | None:
         """Go on with all responses in flight, and begin more; see `InFlight.turn`."""
         ...
 
@@ -156,6 +158,7 @@ class ModelWorker:
         *,
         version: int,
         num_steps: int,
+        greedy: bool = False,
         finished: FinishedResponses | None = None,
     ) -> Batch | None:
         """Begin responses beside those in flight, and go on with all; those that have ended.
@@ -166,17 +169,23 @@ class ModelWorker:
             requests: see `InFlight.turn`; None: no more.
             version: of the weights that the engine has.
             num_steps: of the engine, at most.
+            greedy: those that are begun take the likeliest token each time.
             finished: where responses that have ended are kept for a run that resumes.
         """
         if self.rollout is None:
             raise ValueError(f"the plan has copy {self.setup.copy.id} not generate")
         self._begin_generation(self.rollout)
         with self._timed("generate"):
-            rows = self.rollout.turn(requests, version=version, num_steps=num_steps)
+            rows = self.rollout.turn(requests, version=version, num_steps=num_steps, greedy=greedy)
         hands_out = self._context.rank in THREE_D_PER_REPLICA.collected(self.setup.protocol_layout)
         if finished is not None and rows is not None and hands_out:
             finished.append(rows, writer=f"{self._context.run_id}-{self._context.rank}")
         return rows
+
+    @transfer("ONE_TO_ALL")
+    def end_generation(self) -> None:
+        """Give the device back after turns; the responses in flight have ended."""
+        self._end_generation()
 
     @transfer("3D")
     def log_probs(self, rollout: Batch) -> Batch:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ADDED = ("_seconds", "_received")
+"""Ends of names of what adds up over rounds; of other measures the most counts."""
 _BRIEF_SECONDS = 0.005
 """A call below that is not worth asking for its memory; it counts with the next one."""
 
@@ -84,6 +86,23 @@ class Reply:
     seconds: float
     traffic: Traffic
     measured: dict[str, float]
+
+    def after(self, earlier: "Reply | None") -> "Reply":
+        """This reply of a call in rounds, with what the rounds before it took."""
+        if earlier is None:
+            return self
+        measured = dict(earlier.measured)
+        for name, value in self.measured.items():
+            known = measured.get(name, 0.0)
+            measured[name] = known + value if name.endswith(_ADDED) else max(known, value)
+        return Reply(
+            self.value,
+            self.failure,
+            earlier.started_at,
+            earlier.seconds + self.seconds,
+            earlier.traffic.plus(self.traffic),
+            measured,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,14 @@ class Traffic:
     fetched_blocks: int = 0
     put_bytes: int = 0
 
+    def plus(self, other: "Traffic") -> "Traffic":
+        """The two together."""
+        return Traffic(
+            self.fetched_bytes + other.fetched_bytes,
+            self.fetched_blocks + other.fetched_blocks,
+            self.put_bytes + other.put_bytes,
+        )
+
 
 def inline(batch: Batch) -> Rows:
     """Rows that travel within the reference."""

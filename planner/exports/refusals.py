@@ -12,7 +12,7 @@ from automap.planner.exports.serving import longest_sequence, serving_bytes
 from automap.planner.exports.subject import Subject, overlap
 from automap.planner.exports.turns import turn_refusals
 from automap.planner.plan.types import CallPlan
-from automap.planner.spec import MEMORY_SETTINGS, unrunnable_field
+from automap.planner.spec import MEMORY_SETTINGS, streaming_field, tail_field
 from automap.planner.targets import TARGETS
 from automap.planner.units import GIB
 
@@ -48,7 +48,7 @@ def _algorithm(subject: Subject) -> str:
 def _job_refusals(subject: Subject) -> Iterator[Broken]:
     spec = subject.job.spec
     continuous = "search.continuous_rollouts" if spec.search.continuous_rollouts else None
-    field = unrunnable_field(spec) or continuous
+    field = streaming_field(spec) or tail_field(spec) or continuous
     if field is not None:
         yield Broken("streams", "job", f"{field} is true")
     for call in subject.plan.calls:

@@ -67,7 +67,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             yield from _rollout_refusals(
                 job, f"call {call.id}", _role_of(call, placement), call.parallelism, target
             )
-        if call.tail is not None and not target.streams:
+        if call.tail is not None and not target.tails:
             wide = call.tail.tensor_parallel_size is not None
             field = "generation_tensor_schedule" if wide else "generation_tail"
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"

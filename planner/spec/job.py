@@ -40,13 +40,20 @@ class JobSpec(SpecModel):
         return self
 
 
-def unrunnable_field(spec: JobSpec) -> str | None:
-    """The field that lets plans of this spec do what can be priced, but not run; None: none."""
-    for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
-        if getattr(spec.search, name):
-            return f"search.{name}"
+def streaming_field(spec: JobSpec) -> str | None:
+    """The field that lets calls begin before the generation that they read from ends, or None."""
+    if spec.search.streaming:
+        return "search.streaming"
     edges = [] if spec.dataflow is None else spec.dataflow.edges
     return next((f"dataflow.edges.{i}.streamed" for i, e in enumerate(edges) if e.streamed), None)
+
+
+def tail_field(spec: JobSpec) -> str | None:
+    """The field that lets a generation's last responses go on otherwise laid out; None: none."""
+    for name in ("generation_tail", "generation_tensor_schedule"):
+        if getattr(spec.search, name):
+            return f"search.{name}"
+    return None
 
 
 def job_spec_json_schema() -> dict[str, Any]:

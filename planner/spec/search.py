@@ -121,8 +121,7 @@ class SearchSpec(SpecModel):
     streaming: bool = Field(
         default=False,
         description="Let scores, log-probabilities and values be computed on other GPUs while the "
-        "generation whose responses they are for still runs. Such a plan can be priced, but not "
-        "run",
+        "generation whose responses they are for still runs",
     )
     stream_chunks: Annotated[int, Field(ge=2, le=64)] = Field(
         default=8,

@@ -73,7 +73,7 @@ AUTOMAP = Target(
     # What lies across the end of another range nobody sets up by hand.
     ranges="nested",
     cuda_only=True,
-    streams=False,
+    tails=False,
     continuous=True,
     # Dynamic sampling draws until a batch is full of groups that it keeps.
     not_continuous=frozenset({"dapo"}),

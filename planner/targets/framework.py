@@ -20,6 +20,7 @@ FrameworkTarget = partial(
     # What is exported has been held against their installations for CUDA alone.
     cuda_only=True,
     streams=False,
+    tails=False,
     training_precisions=BF16,
     takes_memory_settings=False,
 )

@@ -23,7 +23,8 @@ from automap.planner.spec import (
     TargetName,
     TrainingStack,
     WorkloadSpec,
-    unrunnable_field,
+    streaming_field,
+    tail_field,
 )
 from automap.planner.targets.capabilities import RolloutCapabilities, Rule, TrainingCapabilities
 from automap.planner.targets.forms import Form
@@ -127,7 +128,9 @@ class Target:
     shared_reference: bool = False
     """The reference has the actor's architecture."""
     streams: bool = True
-    """Knows calls that begin before the one they read from ends, and tails of generations."""
+    """Scores responses while the generation that they are of still runs."""
+    tails: bool = True
+    """Has a generation end on a part of its GPUs, or with a larger tensor size."""
     continuous: bool = False
     """Generates without batches (`search.continuous_rollouts`)."""
     not_continuous: frozenset[str] = frozenset()
@@ -180,7 +183,9 @@ class Target:
         return None
 
     def _refuses_flow(self, spec: JobSpec) -> tuple[str, str] | None:
-        if not self.streams and (field := unrunnable_field(spec)) is not None:
+        if not self.streams and (field := streaming_field(spec)) is not None:
+            return field, "it is true"
+        if not self.tails and (field := tail_field(spec)) is not None:
             return field, "it is true"
         if not self.continuous and spec.search.continuous_rollouts:
             return "search.continuous_rollouts", "it is true"

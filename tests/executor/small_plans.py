@@ -73,16 +73,20 @@ def small_plan(
     barrier: bool = True,
     continuous: bool = False,
     keep_cache: bool = False,
+    stream_chunks: int = 0,
     **workload: Any,
 ) -> Plan:
     """Every role where it is said; `shadow` generates in the actor's stead.
 
-    `order` moves these calls to the front, as far as they may.
+    `order` moves these calls to the front, as far as they may; with `stream_chunks` scoring begins
+    while responses are generated.
     """
     spec = small_spec(algorithm, roles, **workload)
     overlap = {"staleness": staleness, "iteration_barrier": barrier}
     if continuous and staleness:
         overlap |= {"continuous_rollouts": True, "keep_cache_at_sync": keep_cache}
+    if stream_chunks:
+        overlap |= {"streaming": True, "stream_chunks": stream_chunks}
     spec = spec.model_copy(update={"search": spec.search.model_copy(update=overlap)})
     copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
     if shadow is not None:

@@ -117,7 +117,6 @@ def test_relative_paths_start_at_the_settings(folder, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("streaming", True),
         ("generation_tail", True),
         ("generation_tensor_schedule", True),
         ("target", "any"),

@@ -230,3 +230,38 @@ def test_context_parallel_training_is_that_of_data_parallel_ranks(start: Start) 
         learned = {name: value for name, value in theirs.items() if name.startswith("actor/")}
         assert learned["actor/grad_norm"] > 0
         assert {name: mine[name] for name in learned} == pytest.approx(learned, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_reference_scores_responses_while_others_are_generated(start: Start) -> None:
+    """What it comes to is what it is without streams; another process works meanwhile."""
+    rollout = {"steps_per_turn": 1, "max_running_sequences": 8}  # of 32: they end at four times
+    runs, plans = [], []
+    for chunks in (4, 0):
+        plans.append(
+            small_plan(
+                "grpo",
+                {"actor": Place(0, 1), "reference": Place(1, 1), "reward": None},
+                stream_chunks=chunks,
+                prompts_per_iteration=8,
+                responses_per_prompt=4,
+                prompt_length={"mean": 3, "max": 4},
+                response_length={"mean": 8, "max": 16},
+                iterations=3,
+            )
+        )
+        runs.append(start(plans[-1], rollout=rollout))
+    assert [call.id for call in plans[0].calls if call.streamed_from] == ["reference.forward"]
+    assert_same_log_probs(runs[0])
+    ours, expected = (run.metrics() for run in runs)
+    for mine, theirs in zip(ours, expected, strict=True):
+        for name in ("critic/score/mean", "critic/rewards/mean", "actor/grad_norm"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), name
+    lines = (runs[0].folder / "records.jsonl").read_text().splitlines()
+    records = [each for each in map(json.loads, lines) if each["kind"] in ("generate", "forward")]
+    for iteration in (1, 2, 3):
+        mine = [each for each in records if each["iteration"] == iteration]
+        (generation,) = [each for each in mine if each["call_id"] == "actor.generate"]
+        scored = [each for each in mine if each["call_id"] == "reference.forward"]
+        assert len(scored) == 4
+        assert scored[0]["start_seconds"] < generation["end_seconds"], "others were not there yet"

@@ -173,7 +173,6 @@ def test_training_in_8_bits_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"streamed_from": ["actor.generate"]}, "streaming"),
         ({"tail": {"num_gpus": 1, "ended_share": 0.9}}, "generation_tail"),
         (
             {"tail": {"num_gpus": 2, "tensor_parallel_size": 2, "ended_share": 0.9}},
@@ -181,7 +180,7 @@ def test_training_in_8_bits_is_refused() -> None:
         ),
     ],
 )
-def test_streams_and_tails_are_refused(change: dict[str, object], field: str) -> None:
+def test_tails_are_refused(change: dict[str, object], field: str) -> None:
     document = small_plan("reinforce_plus_plus", ROLES, kl="none").model_dump(by_alias=True)
     document["calls"][0].update(change)
     plan = Plan.model_validate(document)

@@ -42,8 +42,12 @@ class Hand:
         ranks: int = 1,
         timeout_seconds: float = 60.0,
         processes: object | None = None,
+        rounds: int = 1,
     ) -> Future[Any]:
+        left = [rounds]
+
         def start() -> Mapping[int, Any]:
+            left[0] -= 1
             self.started.append(name)
             self.open[name] = {rank: Pending() for rank in range(ranks)}
             return {rank: Reference(pending) for rank, pending in self.open[name].items()}
@@ -57,14 +61,15 @@ class Hand:
                 start=start,
                 finish=lambda replies: [replies[rank].value for rank in sorted(replies)],
                 stacks=lambda ranks: dict.fromkeys(ranks, 'File "a.py", line 1, in work'),
+                again=None if rounds == 1 else lambda replies: start() if left[0] else {},
                 timeout_seconds=timeout_seconds,
                 processes=processes,
             )
         )
 
-    def answer(self, name: str, value: object = None) -> None:
+    def answer(self, name: str, value: object = None, seconds: float = 0.0) -> None:
         for pending in self.open.pop(name).values():
-            pending.set_result(reply(value))
+            pending.set_result(reply(value, seconds=seconds))
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,13 @@ class Reference:
         return self.pending
 
 
-def reply(value: object = None, failure: Failure | None = None, at: float = 0.0) -> Reply:
-    return Reply(value, failure, at, 0.0, Traffic(), {})
+def reply(
+    value: object = None,
+    failure: Failure | None = None,
+    at: float = 0.0,
+    seconds: float = 0.0,
+) -> Reply:
+    return Reply(value, failure, at, seconds, Traffic(), {})
 
 
 def eventually(found: Callable[[], object], wanted: object) -> None:
@@ -261,6 +271,37 @@ def test_a_call_that_waits_in_its_processes_begins_when_the_one_before_ends(
         waiting.result()
     (first,) = scheduler.take_records()
     assert first.seconds >= 0.6
+
+
+def test_a_call_in_rounds_keeps_its_devices_until_the_last(scheduler: Scheduler) -> None:
+    """Nothing of another call comes in between, not even what waits in the same processes."""
+    hand, same = Hand(), object()
+    result = hand.call(scheduler, "a.turns", 0, processes=same, ranks=2, rounds=3)
+    hand.call(scheduler, "b.after", 0, processes=same)
+    hand.call(scheduler, "c.beside", 1)
+    for number in range(3):
+        eventually(lambda: "a.turns" in hand.open, True)
+        assert hand.started.count("a.turns") == number + 1
+        assert "b.after" not in hand.started
+        hand.answer("a.turns", number, seconds=2.0)
+    assert result.result() == [2, 2], "the last round's"
+    eventually(lambda: hand.started[-1], "b.after")
+    hand.answer("c.beside")
+    hand.answer("b.after")
+    scheduler.wait()
+    (record,) = [each for each in scheduler.take_records() if each.name.id == "a.turns"]
+    assert [each.seconds for each in record.ranks] == [6.0, 6.0], "of all rounds"
+
+
+def test_a_failure_in_a_later_round_is_the_calls(scheduler: Scheduler) -> None:
+    hand = Hand()
+    hand.call(scheduler, "a.turns", 0, rounds=3)
+    hand.answer("a.turns")
+    eventually(lambda: "a.turns" in hand.open, True)
+    (pending,) = hand.open["a.turns"].values()
+    pending.set_result(reply(failure=Failure("ValueError", "no token", "")))
+    with pytest.raises(CallFailedError, match=r"a\.turns.*ValueError: no token"):
+        scheduler.wait()
 
 
 def test_a_process_without_a_device_does_one_thing_at_a_time(scheduler: Scheduler) -> None:

@@ -170,7 +170,8 @@ class TableEngine:
 class Response:
     """One that is drawn token by token."""
 
-    def __init__(self, prompt: Batch) -> None:
+    def __init__(self, prompt: Batch, *, greedy: bool = False) -> None:
+        self.greedy = greedy
         iteration, prompt_id, number = (
             int(prompt.tensor(name)) for name in ("iteration", "prompt_id", "number")
         )
@@ -204,10 +205,10 @@ class Response:
         is_ahead = self.iteration - 1 > version
         return self.may_await_weights and is_ahead and self.versions == [version]
 
-    def step(self, weights: Weights, *, greedy: bool = False, version: int = 0) -> None:
+    def step(self, weights: Weights, *, version: int = 0) -> None:
         table = weights.table.detach().log_softmax(-1)
         odds = table[self.token].exp()
-        token = odds.argmax() if greedy else odds.multinomial(1, generator=self.generator)[0]
+        token = odds.argmax() if self.greedy else odds.multinomial(1, generator=self.generator)[0]
         # As of another engine: not quite those that training computes.
         self.log_probs.append((table[self.token, token] + 0.2 * (token % 2)).float())
         self.tokens.append(token)
@@ -231,6 +232,9 @@ class Response:
 class TableRollout:
     """Samples from the weights that it has; without an engine they come by a sync."""
 
+    awaits_weights: ClassVar[bool] = True
+    """Whether some responses do not end before newer weights have come."""
+
     def __init__(self, engine: TableEngine | None) -> None:
         self.engine, self.received = engine, Weights(torch.empty(0))
         self.in_flight: list[Response] = []
@@ -250,23 +254,27 @@ class TableRollout:
         rows = prompts.take(torch.arange(prompts.num_rows).repeat_interleave(responses_per_prompt))
         numbers = torch.arange(rows.num_rows) % responses_per_prompt
         rows = rows.with_columns(number=numbers, iteration=torch.full_like(numbers, iteration))
-        responses = [Response(rows.slice(at, at + 1)) for at in range(rows.num_rows)]
+        responses = [Response(rows.slice(at, at + 1), greedy=greedy) for at in range(rows.num_rows)]
         for response in responses:
             while not response.has_ended:
-                response.step(weights, greedy=greedy)
+                response.step(weights)
         steps = torch.full((rows.num_rows,), weights.steps)
         return concatenate([each.row() for each in responses]).with_columns(true_steps=steps)
 
-    def turn(self, requests: Batch | None, *, version: int, num_steps: int) -> Batch | None:
-        assert self.received.steps == version * STEPS, "the weights are those that it is told of"
+    def turn(
+        self, requests: Batch | None, *, version: int, num_steps: int, greedy: bool = False
+    ) -> Batch | None:
+        weights = self.engine.weights if self.engine else self.received
+        assert weights.steps == version * STEPS, "the weights are those that it is told of"
         for at in range(0 if requests is None else requests.num_rows):
             assert requests is not None
-            self.in_flight.append(Response(requests.slice(at, at + 1)))
+            self.in_flight.append(Response(requests.slice(at, at + 1), greedy=greedy))
         self.turns.append((version, [each.request for each in self.in_flight]))
         for _ in range(num_steps):
             for response in self.in_flight:
-                if not response.has_ended and not response.awaits_weights(version):
-                    response.step(self.received, version=version)
+                awaits = self.awaits_weights and response.awaits_weights(version)
+                if not response.has_ended and not awaits:
+                    response.step(weights, version=version)
         ended = [each for each in self.in_flight if each.has_ended]
         self.in_flight = [each for each in self.in_flight if not each.has_ended]
         time.sleep(0.04)  # as slow as training is here

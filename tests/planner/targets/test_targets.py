@@ -194,7 +194,7 @@ def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> No
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"search__streaming": True}, "search.streaming"),
+        ({"search__generation_tail": True}, "search.generation_tail"),
         ({"workload__rollout_engine": "sglang"}, "workload.rollout_engine"),
         ({"workload__rollout_cache_precision": "fp8"}, "workload.rollout_cache_precision"),
         ({"workload__rollout_precision": "int4"}, "workload.rollout_precision: it is int4"),

@@ -81,7 +81,6 @@ BAD: list[tuple[str, object, str]] = [
     ("spec.cluster", "nowhere", "spec.cluster"),
     ("spec.models.actor.architecture", "llama-9", "spec.models.actor.architecture"),
     ("spec.workload.iterations", 0, "spec.workload.iterations"),
-    ("spec.search", {"streaming": True}, "spec.search.streaming"),
     ("spec.search", {"generation_tail": True}, "spec.search.generation_tail"),
     ("settings", None, "settings"),
     ("settings", [], "settings"),
@@ -155,17 +154,6 @@ def test_bad_requests_name_the_field(
     assert stored_rows(database) == 0
 
 
-OWN_DATAFLOW: Json = {
-    "calls": [
-        {"id": "actor.generate", "role": "actor", "kind": "generate"},
-        {"id": "reward.forward", "role": "reward", "kind": "forward"},
-        {"id": "actor.train", "role": "actor", "kind": "train"},
-    ],
-    "edges": [
-        {"source": "actor.generate", "target": "reward.forward", "streamed": True},
-        {"source": "reward.forward", "target": "actor.train"},
-    ],
-}
 ON_H100: Json = {"pools": [{"name": "p", "gpu": "h100", "num_nodes": 1}]}
 MIXTURE: Json = {"actor": {"architecture": "qwen3-30b-a3b"}, "reward": {"function": True}}
 LORA: Json = {
@@ -178,15 +166,10 @@ NOT_RUN: dict[str, tuple[Json, str]] = {
         {"spec.search": {"target": "verl@0.9.1"}, "spec.workload.precision": "bf16"},
         "spec.search.target",
     ),
-    "streaming": ({"spec.search": {"streaming": True}}, "spec.search.streaming"),
     "tail": ({"spec.search": {"generation_tail": True}}, "spec.search.generation_tail"),
     "tensor schedule": (
         {"spec.search": {"generation_tensor_schedule": True}},
         "spec.search.generation_tensor_schedule",
-    ),
-    "streamed edge": (
-        {"spec.algorithm": None, "spec.dataflow": OWN_DATAFLOW, "settings.program": "own:PROGRAM"},
-        "spec.dataflow.edges.0.streamed",
     ),
     "rollout engine": (
         {"spec.workload.rollout_engine": "sglang"},
