@@ -144,8 +144,8 @@ class RolloutSettings(SettingsModel):
     max_running_sequences: PositiveInt = 256
     prefix_caching: bool = False
     steps_per_turn: PositiveInt = 16
-    """With continuous rollouts: steps that engines make before they take new requests, or new
-    weights, and hand out what has ended."""
+    """With continuous rollouts and streamed responses: steps that engines make before they hand out
+    what has ended, and take new requests or new weights."""
 
 
 class PretrainSettings(SettingsModel):

@@ -13,7 +13,7 @@ from statistics import median
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
-from automap.executor.runtime.planned import device_numbers
+from automap.executor.runtime.planned import device_numbers, num_chunks, streamed_calls
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord, RecordFile, read_records
 from automap.executor.telemetry.chrome_trace import write_timeline
@@ -41,7 +41,8 @@ _REPORT_SECONDS = 5.0
 class CallEvents:
     """Reports every call of the plan as it ends.
 
-    All optimizer steps of a training are one, and so are turns of continuous rollouts between two.
+    All optimizer steps of a training are one, and so are a call's chunks of streamed responses, and
+    turns of continuous rollouts between two trainings.
     """
 
     def __init__(self, plan: Plan, events: Events) -> None:
@@ -50,6 +51,11 @@ class CallEvents:
         self._ids = {call.id for call in plan.calls}
         self._ids |= {f"{sync.role}.sync" for sync in plan.transitions}
         self._steps = workload.epochs * workload.updates_per_epoch
+        self._chunks = {
+            call: num_chunks(plan, generation)
+            for generation, calls in streamed_calls(plan).items()
+            for call in calls
+        }
         self._pending: dict[tuple[int, str], list[FinishedCall]] = {}
         self._turns: list[FinishedCall] = []
         """Turns of continuous rollouts since the last training."""
@@ -66,10 +72,11 @@ class CallEvents:
         key = (call.iteration or self.iteration, name)
         parts = self._pending.setdefault(key, [])
         parts.append(call)
-        if call.name.method == "train_step" and len(parts) < self._steps:
+        is_step = call.name.method == "train_step"
+        if len(parts) < (self._steps if is_step else self._chunks.get(name, 1)):
             return
         del self._pending[key]
-        if call.name.method == "train_step" and self._turns:
+        if is_step and self._turns:
             turns, self._turns = self._turns, []
             self._send(turns[0].name.id, key[0], turns)
         self._send(name, key[0], parts)

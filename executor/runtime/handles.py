@@ -73,8 +73,8 @@ class Iteration:
     versions: Versions
     streamed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """See `streamed_calls`."""
-    num_chunks: int = 1
-    """In which responses are handed out where they are streamed."""
+    num_chunks: Mapping[str, int] = field(default_factory=dict)
+    """See `num_chunks`, of each generation that is streamed."""
     steps_per_turn: int = 1
     """Engines take so many before it is seen what has ended."""
     keeps_device: frozenset[str] = frozenset()
@@ -187,7 +187,6 @@ class RunningHandle:
     ) -> Stream:
         iteration = self._iteration
         group = iteration.group_of(call_id, self._role, "generate")
-        expected = iteration.workload.prompts_per_iteration * responses_per_prompt
         return Stream(
             iteration.scheduler,
             group,
@@ -198,7 +197,7 @@ class RunningHandle:
             responses_per_prompt=responses_per_prompt,
             greedy=greedy,
             num_replicas=num_parts(group.layout, "generate"),
-            num_chunks=min(iteration.num_chunks, expected),
+            num_chunks=iteration.num_chunks[call_id],
             steps_per_turn=iteration.steps_per_turn,
             keep_device=call_id in iteration.keeps_device,
         )

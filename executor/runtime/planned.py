@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
 from automap.executor.runtime.plan_order import PlannedCall
 from automap.planner import Plan
+from automap.planner.plan.types import CallPlan
 from automap.planner.spec import ClusterSpec
 
 
@@ -40,12 +41,35 @@ def planned_calls(plan: Plan) -> list[PlannedCall]:
 
 
 def streamed_calls(plan: Plan) -> dict[str, frozenset[str]]:
-    """Generations whose responses others take as they end, and the calls that do."""
+    """Generations whose responses others take as they end, and the calls that do.
+
+    Not those of a copy whose weights are offloaded: it would load them for every chunk.
+    """
+    loads = {copy.id for copy in plan.copies if copy.offload == "weights"}
     found: dict[str, set[str]] = {}
     for call in plan.calls:
-        for source in call.streamed_from:
+        for source in call.streamed_from if call.copy_id not in loads else ():
             found.setdefault(source, set()).add(call.id)
     return {source: frozenset(those) for source, those in found.items()}
+
+
+def num_chunks(plan: Plan, generation: str) -> int:
+    """In how many chunks a generation's responses are handed out where they are streamed.
+
+    As the spec says, but a chunk has a micro-batch for each data-parallel rank that scores it, or a
+    response for each process of a function: less would take as long.
+    """
+    workload = plan.spec.workload
+    is_greedy = generation.split(".")[2:3] == ["greedy"]
+    responses = workload.prompts_per_iteration * (1 if is_greedy else workload.responses_per_prompt)
+    at_once = [_rows_at_once(plan, each) for each in plan.calls if generation in each.streamed_from]
+    return max(1, min(plan.spec.search.stream_chunks, responses // max(at_once)))
+
+
+def _rows_at_once(plan: Plan, call: CallPlan) -> int:
+    if call.parallelism is None:
+        return plan.spec.models[call.role].concurrency or 1
+    return call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
 
 
 def iterations_ahead(planned: Sequence[PlannedCall]) -> int:

@@ -228,6 +228,7 @@ class Scheduler:
             and task.processes is not None
             and before[0].processes is task.processes
             and before[0].again is None  # it would come between two of its rounds
+            and task.again is None  # what its first round does may depend on what ends before
         )
 
     def _occupants(self, task: Task) -> list[Task]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from automap.executor.batch import Batch
+from automap.executor.errors import RunError
 from automap.executor.runtime.group import Rounds, WorkerGroup
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.runtime.tasks import Future
@@ -53,7 +54,7 @@ class Stream:
             responses_per_prompt: Rows of one prompt follow each other in `rows`.
             greedy: The likeliest token each time.
             num_replicas: Engines, which share the prompts.
-            num_chunks: No more than there are responses.
+            num_chunks: See `planned.num_chunks`.
             steps_per_turn: After so many it is seen what has ended.
             keep_device: The copy generates again next.
         """
@@ -78,6 +79,11 @@ class Stream:
     def _rounds(self) -> Rounds:
         prompts = self._prompts.result()
         total = prompts.num_rows * self._num_responses
+        if total < len(self.chunks):
+            raise RunError(
+                f"{self.call_id} has {total} responses, too few for the {len(self.chunks)} chunks "
+                "in which the plan streams them (search.stream_chunks)"
+            )
         stops = [stop for _, stop in row_ranges(total, len(self.chunks))]
         requests: list[Rows | None] = self._requests(prompts)
         chunks: list[Rows] = []

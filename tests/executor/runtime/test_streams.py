@@ -10,8 +10,12 @@ from torch import Tensor
 
 from automap.executor.batch import Batch
 from automap.executor.errors import CallFailedError
+from automap.executor.run.recording import CallEvents
 from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
+from automap.executor.runtime.handles import RunningHandle, Sequences
+from automap.executor.runtime.planned import num_chunks, streamed_calls
+from automap.executor.runtime.streams import Stream
 from automap.executor.settings import DataSettings, FunctionSettings, RolloutSettings, RunSettings
 from automap.planner.plan.types import Plan
 from tests.executor.runtime import threads
@@ -102,7 +106,7 @@ def test_a_streamed_run_is_the_one_without_streams_to_the_bit(algorithm: str) ->
     assert equal(found, run(whole))
     for iteration in found[1]:
         for call in streamed(plan):
-            assert len(calls_of(iteration, call)) == 4
+            assert len(calls_of(iteration, call)) == num_chunks(plan, "actor.generate") > 2
 
 
 def test_responses_are_scored_before_the_last_has_ended() -> None:
@@ -148,3 +152,61 @@ def test_what_fails_in_a_turn_is_named_by_the_call(monkeypatch: pytest.MonkeyPat
     message = r"actor\.generate.*failed on its only rank: ValueError: no such token"
     with pytest.raises(CallFailedError, match=message):
         run(plan_of("grpo"))
+
+
+def test_a_chunk_has_a_micro_batch_for_every_rank() -> None:
+    """15 responses; a micro-batch has 2, and the reference of rloo two data-parallel ranks."""
+    assert num_chunks(plan_of("grpo", chunks=64), "actor.generate") == 7
+    assert num_chunks(plan_of("rloo", chunks=64), "actor.generate") == 3
+    assert num_chunks(plan_of("rloo", chunks=2), "actor.generate") == 2
+
+
+def test_a_copy_that_would_load_its_weights_for_every_chunk_waits_for_all() -> None:
+    plan = plan_of("ppo")
+    copies = [
+        copy.model_copy(update={"offload": "weights"}) if copy.id == "reference" else copy
+        for copy in plan.copies
+    ]
+    waiting = plan.model_copy(update={"copies": copies})
+    assert streamed_calls(plan)["actor.generate"] - streamed_calls(waiting)["actor.generate"] == {
+        "reference.forward"
+    }
+
+
+def test_fewer_responses_than_chunks_are_an_error_with_both_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a program of one's own that generates from a part of the prompts."""
+    stream = RunningHandle._stream
+
+    def short(self: RunningHandle, prompts: Sequences, *args: Any, **given: Any) -> Stream:
+        first = Sequences(prompts.rows.map(lambda rows: rows.slice(0, 1)))
+        return stream(self, first, *args, **given)
+
+    monkeypatch.setattr(RunningHandle, "_stream", short)
+    message = r"actor\.generate has 3 responses, too few for the 4 chunks .*stream_chunks"
+    with pytest.raises(CallFailedError, match=message):
+        run(plan_of("grpo"))
+
+
+def test_chunks_of_a_call_are_one_event() -> None:
+    """Who watches compares its seconds with those that are planned for the whole call."""
+
+    class Sent:
+        def __init__(self) -> None:
+            self.events: list[dict[str, Any]] = []
+
+        def send(self, kind: str, **fields: Any) -> None:
+            self.events.append(fields)
+
+    plan, sent = plan_of("grpo"), Sent()
+    events = CallEvents(plan, sent)  # type: ignore[arg-type]
+    for iteration in run(plan)[1]:
+        events.iteration, sent.events[:] = iteration.number, []
+        for call in iteration.calls:
+            events(call)
+        ids = [each["call"] for each in sent.events]
+        assert sorted(ids) == sorted(set(ids)), "one event a call"
+        (scored,) = [each for each in sent.events if each["call"] == "reference.forward"]
+        parts = calls_of(iteration, "reference.forward")
+        assert scored["seconds"] == pytest.approx(sum(each.seconds for each in parts), abs=1e-5)
