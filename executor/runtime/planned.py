@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
 from automap.executor.runtime.plan_order import PlannedCall
 from automap.planner import Plan
-from automap.planner.plan.types import CallPlan
 from automap.planner.spec import ClusterSpec
 
 
@@ -62,14 +61,14 @@ def num_chunks(plan: Plan, generation: str) -> int:
     workload = plan.spec.workload
     is_greedy = generation.split(".")[2:3] == ["greedy"]
     responses = workload.prompts_per_iteration * (1 if is_greedy else workload.responses_per_prompt)
-    at_once = [_rows_at_once(plan, each) for each in plan.calls if generation in each.streamed_from]
+    at_once = [
+        plan.spec.models[call.role].concurrency or 1
+        if call.parallelism is None
+        else call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
+        for call in plan.calls
+        if generation in call.streamed_from
+    ]
     return max(1, min(plan.spec.search.stream_chunks, responses // max(at_once)))
-
-
-def _rows_at_once(plan: Plan, call: CallPlan) -> int:
-    if call.parallelism is None:
-        return plan.spec.models[call.role].concurrency or 1
-    return call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
 
 
 def iterations_ahead(planned: Sequence[PlannedCall]) -> int:
