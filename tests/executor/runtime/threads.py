@@ -7,7 +7,6 @@ train and send real weights. Which weights generated is told by those who genera
 import queue
 import random
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -284,10 +283,8 @@ class TableRollout:
 
 
 class TableSync:
-    boxes: ClassVar["defaultdict[tuple[str, int], queue.Queue[Weights]]"] = defaultdict(
-        lambda: queue.Queue(1)
-    )
-    """One for each rank that receives."""
+    boxes: ClassVar[dict[tuple[str, int], "queue.Queue[Weights]"]] = {}
+    """One for each rank that receives, from whoever asks for it first."""
 
     def __init__(
         self, place: SyncPlace, engine: TableEngine | None, rollout: TableRollout | None
@@ -297,11 +294,14 @@ class TableSync:
     def run(self) -> dict[str, float]:
         if self.engine is not None:
             for rank in range(self.place.shadow.copy.num_gpus):
-                self.boxes[self.place.host, rank].put(self.engine.weights, timeout=10)
+                self.box(rank).put(self.engine.weights, timeout=10)
         elif self.rollout is not None:
-            box = self.boxes[self.place.host, self.place.rank]
-            self.rollout.received = box.get(timeout=10)
+            self.rollout.received = self.box(self.place.rank).get(timeout=10)
         return {}
+
+    def box(self, rank: int) -> "queue.Queue[Weights]":
+        # In one step: two threads that both find none must not make two.
+        return self.boxes.setdefault((self.place.host, rank), queue.Queue(1))
 
 
 class Prompts:
