@@ -13,7 +13,7 @@ from statistics import median
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
-from automap.executor.runtime.planned import device_numbers, num_chunks, streamed_calls
+from automap.executor.runtime.planned import device_numbers, streamed_calls
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord, RecordFile, read_records
 from automap.executor.telemetry.chrome_trace import write_timeline
@@ -52,9 +52,9 @@ class CallEvents:
         self._ids |= {f"{sync.role}.sync" for sync in plan.transitions}
         self._steps = workload.epochs * workload.updates_per_epoch
         self._chunks = {
-            call: num_chunks(plan, generation)
-            for generation, calls in streamed_calls(plan).items()
-            for call in calls
+            call: generation.num_chunks
+            for generation in streamed_calls(plan).values()
+            for call in generation.takers
         }
         self._pending: dict[tuple[int, str], list[FinishedCall]] = {}
         self._turns: list[FinishedCall] = []

@@ -24,7 +24,6 @@ from automap.executor.runtime.ops import RunningOps
 from automap.executor.runtime.planned import (
     device_numbers,
     iterations_ahead,
-    num_chunks,
     planned_calls,
     streamed_calls,
     sync_id,
@@ -291,7 +290,6 @@ class Controller:
             seed=self.settings.seed,
             versions=self._versions,
             streamed=self._streamed,
-            num_chunks={each: num_chunks(self.plan, each) for each in self._streamed},
             steps_per_turn=self.settings.rollout.steps_per_turn,
             keeps_device=generations_in_a_row(self._planned, self._calls),
             responses=responses,

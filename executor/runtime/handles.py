@@ -18,6 +18,7 @@ from automap.executor.layout import GenerationLayout
 from automap.executor.runtime.continuous import scores_of
 from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.plan_order import PlannedCall
+from automap.executor.runtime.planned import Streamed
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.runtime.streams import Stream
 from automap.executor.runtime.tasks import Future
@@ -71,10 +72,8 @@ class Iteration:
     """Resolved: every default filled in."""
     seed: int
     versions: Versions
-    streamed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    streamed: Mapping[str, Streamed] = field(default_factory=dict)
     """See `streamed_calls`."""
-    num_chunks: Mapping[str, int] = field(default_factory=dict)
-    """See `num_chunks`, of each generation that is streamed."""
     steps_per_turn: int = 1
     """Engines take so many before it is seen what has ended."""
     keeps_device: frozenset[str] = frozenset()
@@ -197,7 +196,7 @@ class RunningHandle:
             responses_per_prompt=responses_per_prompt,
             greedy=greedy,
             num_replicas=num_parts(group.layout, "generate"),
-            num_chunks=iteration.num_chunks[call_id],
+            num_chunks=iteration.streamed[call_id].num_chunks,
             steps_per_turn=iteration.steps_per_turn,
             keep_device=call_id in iteration.keeps_device,
         )
@@ -297,7 +296,7 @@ class RunningHandle:
                 return self._by_rows(method, "forward", read, call_id)
 
             stream = rollout.stream
-            if stream is not None and call_id in self._iteration.streamed[stream.call_id]:
+            if stream is not None and call_id in self._iteration.streamed[stream.call_id].takers:
                 scores = stream.in_order([computed(chunk) for chunk in stream.chunks])
             else:
                 scores = computed(rows)

@@ -1,6 +1,7 @@
 """What the controller expects from a plan: calls in their order, and the devices that they take."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
 from automap.executor.runtime.plan_order import PlannedCall
@@ -39,36 +40,46 @@ def planned_calls(plan: Plan) -> list[PlannedCall]:
     return [call for _, call in sorted(planned, key=lambda each: each[0])]
 
 
-def streamed_calls(plan: Plan) -> dict[str, frozenset[str]]:
-    """Generations whose responses others take as they end, and the calls that do.
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A generation whose responses others take while it runs."""
 
-    Not those of a copy whose weights are offloaded: it would load them for every chunk.
+    takers: frozenset[str]
+    """Calls that score them, chunk by chunk."""
+    num_chunks: int
+
+
+def streamed_calls(plan: Plan) -> dict[str, Streamed]:
+    """By the id of the call that generates.
+
+    A copy whose weights are offloaded takes all responses at once, as it would load them for every
+    chunk. There are as many chunks as the spec says, but a chunk has a micro-batch for each
+    data-parallel rank that scores it, or a response for each process of a function: less would take
+    as long.
     """
     loads = {copy.id for copy in plan.copies if copy.offload == "weights"}
-    found: dict[str, set[str]] = {}
+    rows_at_once: dict[str, dict[str, int]] = {}
     for call in plan.calls:
-        for source in call.streamed_from if call.copy_id not in loads else ():
-            found.setdefault(source, set()).add(call.id)
-    return {source: frozenset(those) for source, those in found.items()}
+        if call.parallelism is None:
+            rows = plan.spec.models[call.role].concurrency or 1
+        else:
+            rows = call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
+        for generation in call.streamed_from if call.copy_id not in loads else ():
+            rows_at_once.setdefault(generation, {})[call.id] = rows
+    return {
+        generation: Streamed(
+            frozenset(rows),
+            max(1, min(plan.spec.search.stream_chunks, _responses(plan, generation) // most)),
+        )
+        for generation, rows in rows_at_once.items()
+        for most in [max(rows.values())]
+    }
 
 
-def num_chunks(plan: Plan, generation: str) -> int:
-    """In how many chunks a generation's responses are handed out where they are streamed.
-
-    As the spec says, but a chunk has a micro-batch for each data-parallel rank that scores it, or a
-    response for each process of a function: less would take as long.
-    """
+def _responses(plan: Plan, generation: str) -> int:
     workload = plan.spec.workload
-    is_greedy = generation.split(".")[2:3] == ["greedy"]
-    responses = workload.prompts_per_iteration * (1 if is_greedy else workload.responses_per_prompt)
-    at_once = [
-        plan.spec.models[call.role].concurrency or 1
-        if call.parallelism is None
-        else call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
-        for call in plan.calls
-        if generation in call.streamed_from
-    ]
-    return max(1, min(plan.spec.search.stream_chunks, responses // max(at_once)))
+    is_greedy = generation.split(".")[2:3] == ["greedy"]  # as handles name such a call
+    return workload.prompts_per_iteration * (1 if is_greedy else workload.responses_per_prompt)
 
 
 def iterations_ahead(planned: Sequence[PlannedCall]) -> int:

@@ -54,7 +54,7 @@ class Stream:
             responses_per_prompt: Rows of one prompt follow each other in `rows`.
             greedy: The likeliest token each time.
             num_replicas: Engines, which share the prompts.
-            num_chunks: See `planned.num_chunks`.
+            num_chunks: See `streamed_calls`.
             steps_per_turn: After so many it is seen what has ended.
             keep_device: The copy generates again next.
         """

@@ -14,7 +14,7 @@ from automap.executor.run.recording import CallEvents
 from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
 from automap.executor.runtime.handles import RunningHandle, Sequences
-from automap.executor.runtime.planned import num_chunks, streamed_calls
+from automap.executor.runtime.planned import streamed_calls
 from automap.executor.runtime.streams import Stream
 from automap.executor.settings import DataSettings, FunctionSettings, RolloutSettings, RunSettings
 from automap.planner.plan.types import Plan
@@ -93,6 +93,14 @@ def streamed(plan: Plan) -> list[str]:
     return [call.id for call in plan.calls if call.streamed_from]
 
 
+def num_chunks(plan: Plan) -> int:
+    return streamed_calls(plan)["actor.generate"].num_chunks
+
+
+def takers(plan: Plan) -> frozenset[str]:
+    return streamed_calls(plan)["actor.generate"].takers
+
+
 @pytest.mark.parametrize(
     "algorithm",
     [pytest.param(each, marks=() if each == "remax" else pytest.mark.slow) for each in SCORED],
@@ -106,7 +114,7 @@ def test_a_streamed_run_is_the_one_without_streams_to_the_bit(algorithm: str) ->
     assert equal(found, run(whole))
     for iteration in found[1]:
         for call in streamed(plan):
-            assert len(calls_of(iteration, call)) == num_chunks(plan, "actor.generate") > 2
+            assert len(calls_of(iteration, call)) == num_chunks(plan) > 2
 
 
 def test_responses_are_scored_before_the_last_has_ended() -> None:
@@ -156,9 +164,9 @@ def test_what_fails_in_a_turn_is_named_by_the_call(monkeypatch: pytest.MonkeyPat
 
 def test_a_chunk_has_a_micro_batch_for_every_rank() -> None:
     """15 responses; a micro-batch has 2, and the reference of rloo two data-parallel ranks."""
-    assert num_chunks(plan_of("grpo", chunks=64), "actor.generate") == 7
-    assert num_chunks(plan_of("rloo", chunks=64), "actor.generate") == 3
-    assert num_chunks(plan_of("rloo", chunks=2), "actor.generate") == 2
+    assert num_chunks(plan_of("grpo", chunks=64)) == 7
+    assert num_chunks(plan_of("rloo", chunks=64)) == 3
+    assert num_chunks(plan_of("rloo", chunks=2)) == 2
 
 
 def test_a_copy_that_would_load_its_weights_for_every_chunk_waits_for_all() -> None:
@@ -168,9 +176,7 @@ def test_a_copy_that_would_load_its_weights_for_every_chunk_waits_for_all() -> N
         for copy in plan.copies
     ]
     waiting = plan.model_copy(update={"copies": copies})
-    assert streamed_calls(plan)["actor.generate"] - streamed_calls(waiting)["actor.generate"] == {
-        "reference.forward"
-    }
+    assert takers(plan) - takers(waiting) == {"reference.forward"}
 
 
 def test_fewer_responses_than_chunks_are_an_error_with_both_numbers(
