@@ -18,6 +18,7 @@ from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeR
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
+from automap.planner.spec import JobSpec
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.tables import ANY
 from automap.planner.targets.verl import VERL
@@ -211,6 +212,31 @@ def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automa
     assert error.value.field == "search.target"
     assert field in error.value.message
     assert "search.target: any" in error.value.remedy
+
+
+STREAMED = {
+    "calls": [
+        {"id": "actor.generate", "role": "actor", "kind": "generate"},
+        {"id": "reward.forward", "role": "reward", "kind": "forward"},
+        {"id": "reference.forward", "role": "reference", "kind": "forward"},
+        {"id": "actor.train", "role": "actor", "kind": "train"},
+    ],
+    "edges": [
+        {"source": "actor.generate", "target": "reward.forward", "streamed": True},
+        {"source": "actor.generate", "target": "reference.forward"},
+        {"source": "reward.forward", "target": "actor.train"},
+        {"source": "reference.forward", "target": "actor.train"},
+    ],
+}
+
+
+def test_automap_streams_responses_and_frameworks_do_not() -> None:
+    assert job_of(search__streaming=True).target is AUTOMAP
+    own = job_of().spec.model_dump(mode="json", exclude_unset=True)
+    own |= {"algorithm": None, "dataflow": STREAMED}
+    assert resolve(JobSpec.model_validate(own)).target is AUTOMAP
+    with pytest.raises(SpecError, match=r"search\.streaming: it is true"):
+        job_of(search__streaming=True, search__target=VERL.name)
 
 
 CORES = {"cluster__pools": [{"name": "cores", "gpu": "cpu-core", "num_nodes": 1}]}
