@@ -2,16 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 from importlib.metadata import version
 
-from fastapi import APIRouter, Depends, FastAPI
-from starlette.routing import BaseRoute
+from fastapi import FastAPI
 
 from automap import migrations
 from automap.service.api import openapi, page
 from automap.service.api.audit_log import AuditLog
-from automap.service.api.auth import Keys, admit
+from automap.service.api.auth import Keys
 from automap.service.api.bodies import BodyLimit
 from automap.service.api.error_responses import install_handlers
 from automap.service.api.key_limits import KeyLimits
@@ -27,11 +25,9 @@ from automap.service.api.routers import (
     health,
     jobs,
     keys,
+    metrics,
     plans,
     profiles,
-)
-from automap.service.api.routers import (
-    metrics as metrics_router,
 )
 from automap.service.api.scrape import DatabaseFigures
 from automap.service.api.security_headers import SecurityHeaders
@@ -42,6 +38,24 @@ from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.telemetry.metrics import Metrics
 from automap.service.use_cases.service_parts import ServiceParts
+
+ROUTERS = tuple(
+    each.router
+    for each in (
+        plans,
+        jobs,
+        costs,
+        budgets,
+        estimates,
+        clusters,
+        profiles,
+        catalogue,
+        keys,
+        health,
+        metrics,
+    )
+)
+"""In the order of the API's description."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -59,8 +73,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.keys = known_keys = Keys(database, settings)
     app.state.limits = KeyLimits(settings)
     app.state.short_reads = ShortReads(database)
-    app.state.metrics = metrics = Metrics()
-    metrics.registry.register(DatabaseFigures(database))
+    app.state.metrics = figures = Metrics()
+    figures.registry.register(DatabaseFigures(database))
     app.state.service = ServiceParts(
         settings=settings,
         database=database,
@@ -70,37 +84,27 @@ def create_app(settings: Settings) -> FastAPI:
             profiles_folder=settings.profiles_folder,
             memory_bytes=settings.planner_memory_bytes,
             logs=settings.logs,
-            metrics=metrics,
+            metrics=figures,
         ),
-        dispatcher=Dispatcher(database, settings, metrics),
+        dispatcher=Dispatcher(database, settings, figures),
     )
     app.add_middleware(
         BodyLimit,
         max_body_bytes=settings.max_body_bytes,
-        larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
+        larger={profiles.PATH: settings.max_profile_bytes},
         seconds=settings.request_seconds,
     )
     app.add_middleware(CommonMethods, routes=app.routes)
     app.add_middleware(KnownOrigins, settings=settings, keys=known_keys)
     app.add_middleware(AuditLog, database=database, days=settings.audit_days)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(Observation, metrics=metrics)
+    app.add_middleware(Observation, metrics=figures)
     install_handlers(app)
-    app.router.routes.extend(_routes())
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
     page.install(app)
     openapi.install(app)
     return app
-
-
-@cache
-def _routes() -> tuple[BaseRoute, ...]:
-    """The routes of the API, which know no application: to make them takes most of its making."""
-    of_all = APIRouter(generate_unique_id_function=openapi.operation_id)
-    for module in (plans, jobs, costs, budgets, estimates, clusters, profiles, catalogue, keys):
-        of_all.include_router(module.router, prefix="/v1", dependencies=[Depends(admit)])
-    of_all.include_router(health.router)
-    of_all.include_router(metrics_router.router, dependencies=[Depends(admit)])
-    return tuple(of_all.routes)
 
 
 @asynccontextmanager

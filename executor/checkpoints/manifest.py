@@ -6,13 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from automap.executor.checkpoints.random_state import RandomState
 from automap.executor.data.shuffled import DataPosition
+from automap.planner.documented import Documented
 from automap.planner.plan import Parallelism
 
 
-class CheckpointModel(BaseModel):
+class CheckpointModel(Documented, BaseModel):
     """Frozen; an unknown field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class FileEntry(CheckpointModel):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from automap.executor.telemetry.json_lines import JsonLines, read_lines
+from automap.planner.documented import Documented
 
 RecordKind = Literal[
     "generate",
@@ -32,10 +33,10 @@ BytesKind = (
 received, and rows that came out of and went into the object store."""
 
 
-class CallRecord(BaseModel):
+class CallRecord(Documented, BaseModel):
     """One call of one iteration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     iteration: Annotated[int, Field(ge=1)]
     call_id: str

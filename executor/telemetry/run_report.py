@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from automap.executor.telemetry.call_records import BytesKind, CallRecord, RecordKind
 from automap.planner import Plan
+from automap.planner.documented import Documented
 from automap.planner.plan import CallPlan, CopyPlan, WeightSync
 
 Count = Annotated[int, Field(ge=0)]
@@ -21,10 +22,10 @@ _ADD_UP: frozenset[BytesKind] = frozenset(
 """Bytes that the calls of an iteration moved one after the other; the others are held."""
 
 
-class ReportModel(BaseModel):
+class ReportModel(Documented, BaseModel):
     """Frozen, and an unknown field is an error; docstrings under fields go into the schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DeviceFingerprint(ReportModel):

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from automap.planner.documented import Documented
+
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
 Mixer = Literal["attention", "gated_delta_net", "mamba2", "none"]
@@ -22,12 +24,10 @@ STATE_BYTES = 4
 """Bytes of an element of a recurrent state: engines keep it in fp32."""
 
 
-class Block(BaseModel):
+class Block(Documented, BaseModel):
     """Sizes that belong together."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class LatentAttention(Block):

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from automap.planner.documented import Documented
 from automap.planner.errors import FieldValueError, Reason
 from automap.planner.layout import layers_per_stage
 from automap.planner.spec import CallKind, JobSpec, Objective, TargetName
@@ -14,10 +15,10 @@ Bytes = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class ResultModel(BaseModel):
+class ResultModel(Documented, BaseModel):
     """Frozen, and an unknown field is an error; docstrings under fields go into the schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Parallelism(ResultModel):

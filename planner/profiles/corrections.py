@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from automap.planner.documented import Documented
+
 FILE = "corrections.json"
 TermKind = Literal["generate", "forward", "train", "transition"]
 """A kind of call; or the reshard before generation, which is part of its call."""
@@ -35,10 +37,8 @@ _CLASSES: dict[TermKind, tuple[RoleClass, ...]] = {
 }
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
-    )
+class _Model(Documented, BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Evidence(_Model):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from automap.planner.documented import Documented
 from automap.planner.runs.iterations import Window
 
 THRESHOLD = 0.15
@@ -19,8 +20,8 @@ COUNTS = 0.01
 """Share of an iteration's seconds below which the deviation of a call explains nothing."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Model(Documented, BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Deviation(_Model):

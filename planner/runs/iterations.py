@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from automap.planner.documented import Documented
 from automap.planner.spec.lengths import LengthSpec
 
 RECENT = 32
@@ -14,13 +15,13 @@ QUANTILES = ("p50", "p90", "p99")
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class MeasuredModel(BaseModel):
+class MeasuredModel(Documented, BaseModel):
     """A frozen measurement; an unknown field is an error.
 
     Docstrings under fields go into the JSON Schema.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ObservedLengths(MeasuredModel):

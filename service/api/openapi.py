@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -74,11 +73,6 @@ _HEADERS = {
     "Retry-After": "Seconds after which to ask again",
     "Preference-Applied": "The preference that was followed",
 }
-
-
-def operation_id(route: APIRoute) -> str:
-    """The name of an operation in generated clients: the function that answers it."""
-    return route.name
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from automap.planner.documented import Documented
 from automap.planner.runs import QUANTILES, RECENT, Iteration, ObservedLengths, SlowRank, Window
 from automap.service.schemas.documents import JsonObject
 
@@ -25,10 +26,10 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Stretch(_Model):
+class Stretch(Documented, _Model):
     """Means of some iterations in a row."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     first: int
     last: int

@@ -1,17 +1,18 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import BUDGET_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page, PageQuery
 from automap.service.schemas.budgets import BudgetRecord, NewBudget
 from automap.service.storage import budgets
 
-router = APIRouter(prefix="/budgets", tags=["jobs"])
+router = router_for_keys("jobs", "/v1/budgets")
 
 BudgetBody = Annotated[Body[NewBudget], Depends(body_of(NewBudget, what="The budget"))]
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from automap.planner import catalogue
 from automap.planner.catalogue import CatalogueModel, GpuType, NodeType
@@ -11,11 +11,12 @@ from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.api.conditional import NOT_MODIFIED, KnownHeader, unless_known
 from automap.service.api.openapi import problem_responses
+from automap.service.api.routing import router_for_keys
 from automap.service.errors.domain import NotFoundError
 from automap.service.schemas.catalogue import GpuDescription
 from automap.service.storage import plan_records
 
-router = APIRouter(tags=["catalogue"])
+router = router_for_keys("catalogue")
 
 
 @router.get("/models", summary="List models")

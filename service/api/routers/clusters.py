@@ -1,17 +1,18 @@
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from automap.planner.spec import Name
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page, PageQuery
 from automap.service.schemas.catalogue import ClusterRecord, NewCluster
 from automap.service.storage import clusters, profiles
 
-router = APIRouter(prefix="/clusters", tags=["clusters"])
+router = router_for_keys("clusters", "/v1/clusters")
 
 ClusterBody = Annotated[Body[NewCluster], Depends(body_of(NewCluster, what="The cluster"))]
 

@@ -1,13 +1,14 @@
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from automap.service.api.dependencies import ReadSessionDep
 from automap.service.api.openapi import problem_responses
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.costs import CostQuery, Costs
 from automap.service.storage import budgets, costs
 
-router = APIRouter(prefix="/costs", tags=["jobs"])
+router = router_for_keys("jobs", "/v1/costs")
 
 
 @router.get("", summary="Sum up what runs have cost", responses=problem_responses(422, 503))

@@ -1,17 +1,18 @@
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 
 from automap.planner import Plan
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ServiceDep
 from automap.service.api.examples import ESTIMATE_EXAMPLES
 from automap.service.api.openapi import problem_responses
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body
 from automap.service.schemas.studies import EstimateRequest, StrategyDescription
 from automap.service.use_cases import studies
 
-router = APIRouter(tags=["estimates"])
+router = router_for_keys("estimates")
 
 EstimateBody = Annotated[
     Body[EstimateRequest], Depends(body_of(EstimateRequest, what="The estimate"))

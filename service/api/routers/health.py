@@ -1,13 +1,14 @@
-from fastapi import APIRouter, Request
+from fastapi import Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap import migrations
 from automap.service.api.dependencies import DatabaseDep
 from automap.service.api.openapi import problem_responses
+from automap.service.api.routing import open_router
 from automap.service.errors.domain import NotReadyError
 from automap.service.schemas.catalogue import Health
 
-router = APIRouter(tags=["health"])
+router = open_router("health")
 
 
 @router.get("/healthz", summary="Is the process alive?")

@@ -2,7 +2,7 @@ from functools import partial
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,7 @@ from automap.service.api.event_stream import EVENT_SCHEMA, event_stream
 from automap.service.api.examples import DESCRIPTION_EXAMPLES, JOB_EXAMPLES
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.api.owners import OwnersDep
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import (
@@ -33,7 +34,7 @@ from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, Pr
 from automap.service.storage import descriptions, job_records
 from automap.service.use_cases import jobs
 
-router = APIRouter(prefix="/jobs", tags=["jobs"])
+router = router_for_keys("jobs", "/v1/jobs")
 
 JobBody = Annotated[Body[JobRequest], Depends(body_of(JobRequest, what="The job"))]
 DescriptionBody = Annotated[

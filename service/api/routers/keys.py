@@ -1,13 +1,14 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from automap.service.api.auth import Keys
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import KEY_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.access import (
     ApiKeyQuery,
     ApiKeyRecord,
@@ -19,7 +20,7 @@ from automap.service.schemas.access import (
 from automap.service.schemas.base import Body, Page
 from automap.service.storage import api_keys, audit
 
-router = APIRouter(tags=["access"])
+router = router_for_keys("access")
 
 KeyBody = Annotated[Body[NewApiKey], Depends(body_of(NewApiKey, what="The key"))]
 

@@ -1,9 +1,10 @@
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client.exposition import choose_encoder
 
 from automap.service.api.openapi import problem_responses
+from automap.service.api.routing import router_for_keys
 
-router = APIRouter(tags=["health"])
+router = router_for_keys("health", prefix="")
 
 
 @router.get(

@@ -1,7 +1,7 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from sqlalchemy.orm import Session
 
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
@@ -31,6 +31,7 @@ from automap.service.api.examples import (
 )
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.api.owners import OwnersDep
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.descriptions import DescriptionPatch, NewDescription
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
@@ -48,7 +49,7 @@ from automap.service.storage import descriptions, history, plan_documents, plan_
 from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
-router = APIRouter(prefix="/plans", tags=["plans"])
+router = router_for_keys("plans", "/v1/plans")
 
 SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"))]
 CompareBody = Annotated[

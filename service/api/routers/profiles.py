@@ -1,12 +1,13 @@
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from automap.service.api.bodies import body_docs_of_either
 from automap.service.api.dependencies import KeyDep, ReadSessionDep, ServiceDep, SessionDep
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.api.profile_bodies import Asked, profile_body
+from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page
 from automap.service.schemas.measurements import MeasureRequest, ProfileJobRecord
 from automap.service.schemas.profiles import (
@@ -20,8 +21,8 @@ from automap.service.schemas.profiles import (
 from automap.service.storage import profiles
 from automap.service.use_cases import measurements
 
-PATH = "/profiles"
-router = APIRouter(prefix=PATH, tags=["profiles"])
+PATH = "/v1/profiles"
+router = router_for_keys("profiles", PATH)
 
 ProfileBody = Annotated[Asked, Depends(profile_body)]
 
