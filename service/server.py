@@ -8,12 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import uvicorn
-from sqlalchemy import inspect, make_url
+from sqlalchemy import inspect
 
 from automap import migrations
+from automap.executor.private_folders import is_open_to_all
 from automap.executor.telemetry import traces
 from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
@@ -22,7 +22,7 @@ from automap.service.app import create_app
 from automap.service.environment import hide_environment
 from automap.service.settings import Settings
 from automap.service.storage import api_keys
-from automap.service.storage.database import Database
+from automap.service.storage.database import Database, sqlite_file
 from automap.service.storage.tables import ApiKeyRow
 from automap.service.telemetry import logs
 from automap.service.use_cases.service_parts import ServiceParts
@@ -154,8 +154,8 @@ def _refuse_open(settings: Settings) -> None:
 
 def _stored_keys(settings: Settings) -> tuple[bool, bool]:
     """Whether the database, migrated or not, has keys, and whether one of them opens."""
-    url = make_url(settings.database_url)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+    file = sqlite_file(settings.database_url)
+    if file is not None and not file.exists():
         return False, False  # a look would make the file
     database = Database(settings.database_url)
     try:
@@ -175,3 +175,6 @@ def migrate(settings: Settings) -> None:
         log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()
+    file = sqlite_file(settings.database_url)
+    if file is not None and is_open_to_all(file):
+        log.warning("every user of this machine can read the database %s: chmod 600 it", file)

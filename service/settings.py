@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     max_requests_per_minute: Annotated[int, Field(ge=1)] = 3000
     """Requests that a key may send in a minute."""
     max_plans_at_once: Annotated[int, Field(ge=1)] = 4
-    """Requests of a key that may use a planner at the same time."""
+    """Requests of a key that a planner works on at the same time; queued plans are not counted."""
     max_queued: Annotated[int, Field(ge=1)] = 1000
     """Plans and jobs of one owner that may wait in the queues before no key of theirs may add
     another."""

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from automap.executor.errors import RunCancelledError, RunError
 from automap.executor.folders import VARIABLE, NotAllowedError, folders_of, outside
+from automap.executor.private_folders import make_private
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.run.ray_address import knock
 from automap.executor.settings import RunSettings
@@ -262,7 +263,7 @@ def _folder(path: Path, events: Events, cancel: threading.Event) -> Iterator[Non
     """The run's folder, for this run alone: a second would spoil what the first writes."""
     with contextlib.ExitStack() as stack:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private(path)
             lock = stack.enter_context((path / "run.lock").open("a+"))
             _lock(lock, path, events, cancel)
             lock.truncate(0)

@@ -20,7 +20,7 @@ from automap.service.cli.options.runs import (
     RestoreArguments,
     UpgradeArguments,
 )
-from automap.service.cli.serving import settings_from, unusable_database
+from automap.service.cli.serving import need_database, settings_from, unusable_database
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ReportedError, need_valid
 from automap.service.storage import backups, checking
@@ -34,7 +34,7 @@ def run_upgrade(given: UpgradeArguments) -> None:
     """Migrate up to a revision, and say from where."""
     if given.revision is not None:
         need_valid("--revision", [given.revision], migrations.revisions())
-    with _database(given.database_url) as database:
+    with _database(given.database_url, new=True) as database:
         before = _revision(database)
         migrations.upgrade(database.engine, given.revision or "head")
         after = _revision(database)
@@ -63,7 +63,7 @@ def run_backup(given: BackupArguments) -> None:
 
 def run_restore(given: RestoreArguments) -> None:
     """Restore a backup, and say what was in it."""
-    with _database(given.database_url) as database:
+    with _database(given.database_url, new=True) as database:
         head, counts = backups.restore(Path(given.file), database, replace=given.replace)
     upgraded = "" if head.revision == migrations.head_revision() else f", from {head.revision}"
     _say(
@@ -85,18 +85,22 @@ def run_check(given: CheckArguments) -> None:
         if not faults:
             _say("the database is sound")
     if faults:
-        raise ReportedError(f"the database has {len(faults)} kinds of fault")
+        kinds = "1 kind" if len(faults) == 1 else f"{len(faults)} kinds"
+        raise ReportedError(f"the database has {kinds} of fault")
 
 
 @contextmanager
-def _database(url: str | None) -> Iterator[Database]:
-    """The database of the settings.
+def _database(url: str | None, *, new: bool = False) -> Iterator[Database]:
+    """The database of the settings; `new`: it is made where there is none.
 
     Raises:
-        BadInputError: what was asked for cannot be done with it.
+        BadInputError: there is none, or what was asked for cannot be done with it.
         ServerError: it cannot be used.
     """
-    database = Database(settings_from(database_url=url).database_url)
+    known = settings_from(database_url=url).database_url
+    if not new:
+        need_database(known)
+    database = Database(known)
     try:
         yield database
     except BackupError as error:

@@ -69,6 +69,22 @@ def settings_from(**options: object) -> Settings:
         raise BadInputError("the settings are wrong", _setting_lines(error, options)) from None
 
 
+def need_database(url: str) -> None:
+    """Refuse an SQLite database that is not there: to open it would make an empty one.
+
+    Raises:
+        BadInputError: there is no such file.
+    """
+    from automap.service.storage.database import sqlite_file
+
+    file = sqlite_file(url)
+    if file is not None and not file.exists():
+        raise BadInputError(
+            f"--database-url (AUTOMAP_DATABASE_URL): there is no database {file}",
+            ["give the path of one that is there, or make one: automap db upgrade"],
+        )
+
+
 def unusable_database(error: Exception) -> ServerError:
     """Why nothing can be done: the database's own words."""
     return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")

@@ -1,8 +1,9 @@
 """The database: engine, transactions, and the types that behave alike on SQLite and PostgreSQL."""
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import SingletonThreadPool
 from sqlalchemy.types import TypeDecorator
+
+from automap.executor.private_folders import make_private
 
 BUSY_TIMEOUT_SECONDS = 10.0
 
@@ -88,14 +91,37 @@ def document_text(value: object) -> str:
         return json.dumps(value)
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite database; None: a server has it, or SQLite itself reads the URL."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or "uri" in parsed.query:
+        return None
+    assert parsed.database is not None  # Settings refuses a database without a file
+    return Path(parsed.database)
+
+
+def _make_private_file(url: str) -> None:
+    """Make the file of a new database for its owner alone, and the folders that are missing.
+
+    SQLite gives the files that it keeps beside it the same mode.
+    """
+    file = sqlite_file(url)
+    # One that exists keeps its mode, and is not even opened: to close it would let go of what
+    # SQLite's other connections of this process have locked.
+    if file is None or file.exists():
+        return
+    make_private(file.parent)
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+
+
 class Database:
     """One engine, and the only place where a transaction is committed."""
 
     def __init__(self, url: str) -> None:
         parsed = make_url(url)
         if parsed.get_backend_name() == "sqlite":
-            assert parsed.database is not None  # Settings refuses a database without a file
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            _make_private_file(url)
             self.engine = create_engine(
                 parsed,
                 hide_parameters=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from automap.executor.private_folders import make_private
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
 from automap.planner.profiles import FILE as CORRECTIONS
@@ -76,7 +77,7 @@ def _is_stored(session: Session, version: str) -> bool:
 def _write(folder: Path, row: ProfileRow) -> None:
     """Write the folder as a whole or not at all; another server may do so at the same time."""
     version = row.version
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=f".{version}."))
     try:
         (unfinished / FINGERPRINT).write_text(json.dumps(row.fingerprint), encoding="utf-8")

@@ -23,6 +23,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from automap.executor.private_folders import make_private
 from automap.service.environment import passed_on
 from automap.service.worker.ray_jobs import RayUnavailableError
 
@@ -65,7 +66,7 @@ class LocalRay:
         Raises:
             RayUnavailableError: it does not start.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         self._folder.chmod(0o700)
         with self._locked():
             self._share_token()

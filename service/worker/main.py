@@ -5,9 +5,11 @@ import logging
 import os
 import signal
 import threading
+from contextlib import suppress
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from automap.executor.private_folders import is_open_to_all, make_private
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.telemetry import traces
 from automap.service.environment import hide_environment
@@ -52,6 +54,11 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`."""
         log.info("waiting for jobs")
+        if self._local is not None and is_open_to_all(self._settings.runs_folder):
+            log.warning(
+                "every user of this machine can list the runs in %s: chmod 700 it",
+                self._settings.runs_folder,
+            )
         while not self._stopping.is_set():
             self._say_well()
             try:
@@ -87,6 +94,9 @@ class Worker:
                 with self._database.transaction() as session:
                     job_queue.cannot_take(session, str(error))
             raise
+        if self._local is not None:
+            with suppress(OSError):  # the run says why it cannot write there
+                make_private(self._settings.runs_folder)
         with self._database.transaction() as session:
             return job_queue.claim(
                 session,

@@ -63,6 +63,7 @@ def test_what_is_wrong_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     url = f"sqlite:///{tmp_path}/automap.db"
+    migrated(url).dispose()
     assert main([*arguments, "--database-url", url]) == 2
     assert text in capsys.readouterr().err
 

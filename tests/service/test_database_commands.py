@@ -44,7 +44,7 @@ def test_up_and_down_say_what_is_lost(
     assert "jobs: the column kind goes, with 2 values" in out
     assert revision(opened) == "0003"
     code, _, err = call(capsys, "db", "check", *database)
-    assert (code, "1 kinds of fault" in err) == (1, True)
+    assert (code, "1 kind of fault" in err) == (1, True)
     assert call(capsys, "db", "downgrade", "12", *database)[0] == 2
     call(capsys, "db", "upgrade", *database)
     assert call(capsys, "db", "check", *database)[:2] == (0, "the database is sound\n")
@@ -82,3 +82,29 @@ def test_a_database_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: P
     (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
     code, _, err = call(capsys, "db", "check", "--database-url", f"sqlite:///{tmp_path}/broken.db")
     assert (code, "cannot be used" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["db", "check"],
+        ["db", "backup", "file"],
+        ["db", "downgrade", "0001", "--yes"],
+        ["keys", "list"],
+        ["keys", "revoke", "00000000-0000-0000-0000-000000000000"],
+        ["audit"],
+    ],
+)
+def test_a_file_that_is_not_there_is_not_made(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(
+        capsys, *arguments, "--database-url", f"sqlite:///{tmp_path}/a/mistyped.db"
+    )
+    assert (code, out) == (2, "")
+    assert f"--database-url (AUTOMAP_DATABASE_URL): there is no database {tmp_path}/a" in err
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from automap.service.cli.backends.client import Service
 from automap.service.cli.options.access import AuditArguments, KeysArguments
-from automap.service.cli.serving import settings_from, unusable_database
+from automap.service.cli.serving import need_database, settings_from, unusable_database
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.errors.domain import NotFoundError
 from automap.service.schemas.access import (
@@ -58,7 +58,7 @@ class _InDatabase:
         self._url = settings_from(database_url=url).database_url
 
     def create(self, new: NewApiKey) -> CreatedApiKey:
-        with self._session() as session:
+        with self._session(new=True) as session:
             return api_keys.create(session, new)
 
     def keys(self, owner: str | None) -> list[ApiKeyRecord]:
@@ -84,9 +84,11 @@ class _InDatabase:
             return audit.list_requests(session, query).items
 
     @contextmanager
-    def _session(self) -> Iterator[Session]:
+    def _session(self, *, new: bool = False) -> Iterator[Session]:
         from automap import migrations
 
+        if not new:
+            need_database(self._url)
         database = Database(self._url)
         try:
             migrations.upgrade(database.engine)

@@ -46,6 +46,12 @@ class SubmitArguments:
     ]
     account: Account
     settings: SettingsOption = None
+    name: str | None = option("What it is called; default: as the spec.", metavar="TEXT")
+    label: list[str] | None = option("Put on this label; may be repeated.", metavar="KEY=VALUE")
+    notes: str | None = option("What to remember of it.", metavar="TEXT")
+    priority: int | None = option(
+        "Jobs with more are run first; default: 0.", metavar="N", min=-1000, max=1000
+    )
     follow: FollowOption = False
     json: JsonOption = False
 
@@ -117,7 +123,8 @@ class CostsArguments:
 class BudgetsArguments:
     account: Account
     action: Annotated[str, typer.Argument(metavar="list|set|remove", help="What to do.")]
-    of: str | None = argument("owner:NAME or label:KEY:VALUE.", metavar="WHOSE")
+    # Not in the text: there Rich takes :KEY: for the name of a picture.
+    of: str | None = argument("Whose it is.", metavar="owner:NAME|label:KEY:VALUE")
     amount: float | None = option("What may be used in a month (UTC).", metavar="NUMBER")
     unit: str = option(
         "price (by the plans' clusters) or gpu_hours.", metavar="UNIT", default="price"

@@ -19,6 +19,7 @@ from typing import BinaryIO, NoReturn
 
 from rich.text import Text
 
+from automap.executor.private_folders import make_private
 from automap.planner import Plan
 from automap.service.cli.backends.local import Local
 from automap.service.cli.backends.protocol import KnownPlan
@@ -93,7 +94,9 @@ def _folder(output: str | None, name: str) -> Path:
     else:
         folder = Path(output)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if output is None:
+            make_private(folder)
+        folder.mkdir(parents=True, exist_ok=True)  # one that is named: as the umask has it
     except OSError as error:
         raise BadInputError(f"cannot write to {folder}: {error.strerror or error}") from None
     return folder.absolute()

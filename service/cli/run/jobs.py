@@ -47,8 +47,31 @@ def run_submit(given: SubmitArguments) -> None:
     settings = read_run_settings(
         given.settings, beside=given.plan_or_spec, spec=spec, planned="plan_id" in what
     )
-    request = {**what, "settings": settings.model_dump(mode="json", exclude_unset=True)}
+    request = {
+        **what,
+        **_described(given),
+        "settings": settings.model_dump(mode="json", exclude_unset=True),
+    }
     start_job(service, "jobs", request, follow=given.follow, as_json=given.json)
+
+
+def _described(given: SubmitArguments) -> dict[str, object]:
+    """What is said of the job, as POST takes it."""
+    labels = dict(map(_label, given.label)) if given.label else None
+    said = {
+        "name": given.name,
+        "labels": labels,
+        "notes": given.notes,
+        "priority": given.priority,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        raise BadInputError(f"--label: {text!r} is no label", ["write KEY=VALUE"])
+    return key, value
 
 
 def run_jobs(given: JobsArguments) -> None:
@@ -65,9 +88,7 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
     response = service.ask("POST", path, data=request)
     record = _record(response, service)
     if isinstance(record, JobRecord):
-        for warning in record.warnings:
-            line = Text(f"warning: {formats.printable(warning)}", style="yellow")
-            console.stderr_console().print(line, soft_wrap=True)
+        _warn(record)
     if follow:
         _follow(service, record, as_json=as_json)
     elif as_json:
@@ -75,6 +96,13 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
     else:
         out = console.stdout_console()
         out.print(Text(f"Queued as {service.url(f'jobs/{record.id}')}"), soft_wrap=True)
+
+
+def _warn(record: JobRecord) -> None:
+    """Say on stderr which budgets the job is too much for."""
+    for warning in record.warnings:
+        line = Text(f"warning: {formats.printable(warning)}", style="yellow")
+        console.stderr_console().print(line, soft_wrap=True)
 
 
 def _list_jobs(service: Service, given: JobsArguments) -> None:
@@ -214,6 +242,7 @@ def _show(record: JobRecord | ProfileJobRecord) -> None:
         ),
         soft_wrap=True,
     )
+    _warn(record)
     if record.waits_for is not None:
         out.print(Text(f"waits for {formats.printable(record.waits_for)}"), soft_wrap=True)
     if record.output is not None:

@@ -149,6 +149,26 @@ def test_jobs_are_listed_and_shown(server, database, capsys, monkeypatch):
     assert json.loads(out)["report"] == {"seconds": 1.0}
 
 
+def test_what_is_said_of_a_job_goes_with_it(server, database, spec, capsys):
+    said = ["--name", "night run", "--notes", "after the fix", "--priority", "-5"]
+    labels = ["--label", "team=math", "--label", "empty="]
+    submit = ["submit", str(spec), "--json", "--server", server]
+    code, out, err = call(capsys, *submit, *said, *labels)
+    assert code == 0, err
+    job = record(database, UUID(json.loads(out)["id"]))
+    assert (job.name, job.notes, job.priority) == ("night run", "after the fix", -5)
+    assert job.labels == {"team": "math", "empty": ""}
+    for wrong, text in (
+        (["--label", "team:math"], "--label: 'team:math' is no label"),
+        (["--label", "a b=c"], "labels"),
+        (["--priority", "1001"], "--priority"),
+        (["--name", ""], "name"),
+    ):
+        code, _, err = call(capsys, *submit, *wrong)
+        assert (code, text in err) == (2, True), err
+    assert len(_jobs(database)) == 1
+
+
 def test_a_drifting_job_says_so_and_teaches_a_spec(server, database, spec, capsys, tmp_path):
     run = Run(database)
     run.iterate(*[1.0] * 6, *[1.4] * 3, tokens=24.0)

@@ -47,6 +47,8 @@ def test_a_spec_is_planned_and_run_with_the_settings_beside_it(folder, capsys):
     (output,) = (folder / "runs").iterdir()
     assert str(output) in out.replace("\n", "")
     assert output.name.startswith("tiny-")
+    # What it writes is its user's alone; a folder that is named is as the user's others.
+    assert [each.stat().st_mode & 0o777 for each in (output.parent, output)] == [0o700, 0o700]
     assert Plan.model_validate_json((output / "plan.json").read_text()).name == "tiny"
     settings = json.loads((output / "settings.json").read_text())
     assert settings["data"]["path"] == "/stand-in/ok.jsonl"

@@ -216,3 +216,21 @@ def test_a_job_says_why_the_worker_that_has_room_does_not_take_it(
     assert reasons == [None, reason]
     assert claimed(database) == job_id
     assert client.get(f"/v1/jobs/{job_id}").json()["waits_for"] is None
+
+
+def test_runs_of_a_local_ray_get_a_private_folder(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = queued(database, "ann")
+    settings = settings_for(
+        url_of(database),
+        ray_address=None,
+        ray_folder=tmp_path / "ray",
+        runs_folder=tmp_path / "runs",
+    )
+    worker = Worker(database, settings)
+    monkeypatch.setattr(worker, "_connect", lambda: None)
+    held = worker.claim()
+    assert held is not None
+    assert (held.job_id, held.output) == (job_id, f"{tmp_path}/runs/{job_id}")
+    assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o700

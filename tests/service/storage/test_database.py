@@ -1,16 +1,19 @@
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import StatementError
 
+from automap.service import server
 from automap.service.schemas.base import PageQuery
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.settings import Settings
 from automap.service.storage import clusters
 from automap.service.storage.database import Database
 from automap.service.storage.tables import ClusterRow
+from tests.service.support.databases import migrated
 
 POOLS = [{"name": "a100", "gpu": "a100", "num_nodes": 1}]
 
@@ -85,3 +88,42 @@ def test_keys_are_split_and_kept_out_of_sight(monkeypatch: pytest.MonkeyPatch) -
     settings = Settings()
     assert [key.get_secret_value() for key in settings.api_keys] == ["first", "second"]
     assert "first" not in repr(settings)
+
+
+def modes_of(folder: Path) -> dict[str, int]:
+    return {each.name: each.stat().st_mode & 0o777 for each in folder.iterdir()}
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    opened = migrated(f"sqlite:///{folder}/automap.db")
+    with opened.transaction() as session:
+        clusters.add(session, NewCluster.model_validate({"name": "one", "pools": POOLS}))
+        names = ("automap.db", "automap.db-wal", "automap.db-shm")
+        assert modes_of(folder) == dict.fromkeys(names, 0o600)
+    opened.dispose()
+    assert modes_of(tmp_path) | modes_of(tmp_path / "new") == {"new": 0o700, "folder": 0o700}
+
+
+def test_a_file_that_a_group_shares_stays_shared(tmp_path: Path) -> None:
+    (tmp_path / "automap.db").touch()
+    (tmp_path / "automap.db").chmod(0o660)
+    opened = migrated(f"sqlite:///{tmp_path}/automap.db")
+    with opened.reading() as session:
+        clusters.list_clusters(session, PageQuery())
+        names = ("automap.db", "automap.db-wal", "automap.db-shm")
+        assert modes_of(tmp_path) == dict.fromkeys(names, 0o660)
+    opened.dispose()
+
+
+@pytest.mark.parametrize("open_to_all", [True, False])
+def test_a_database_that_everybody_can_read_is_named_at_the_start(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    open_to_all: bool,
+) -> None:
+    # The folders of tests are closed to others.
+    monkeypatch.setattr(server, "is_open_to_all", lambda path: open_to_all)
+    server.migrate(Settings(database_url=f"sqlite:///{tmp_path}/automap.db"))
+    assert (f"{tmp_path}/automap.db: chmod 600" in caplog.text) == open_to_all
