@@ -2,7 +2,7 @@
 
 from automap.planner.assembly.plan import placement_of
 from automap.planner.job.job import Job
-from automap.planner.plan.price import paid_gpus, price_per_second
+from automap.planner.plan.price import objective_value, paid_gpus, price_per_second
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement, Plan, Strategy
 from automap.planner.search import Attempt, Tables
 
@@ -11,6 +11,8 @@ SHOWN_SECONDS = 5e-4
 SHOWN_SHARE = 5e-4
 """Half of the last digit of a price, which is shown in tenths of a percent: what is closer counts
 as equally cheap."""
+NOISE = 1e-9
+"""Share by which values that are equal may differ as they are added up in another order."""
 
 
 def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy:
@@ -19,14 +21,11 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
         return Strategy(name=attempt.strategy, feasible=False, reason=attempt.reason)
     placement = placement_of(job, tables, attempt.selected)
     period = attempt.selected.timing.period
-    price = period * price_per_second(job.pools, placement.copies)
-    difference = _difference(
-        plan,
-        placement,
-        seconds=period,
-        price=price,
-        num_gpus=sum(paid_gpus(job.pools, placement.copies).values()),
-    )
+    price_rate = price_per_second(job.pools, placement.copies)
+    price = period * price_rate
+    num_gpus = sum(paid_gpus(job.pools, placement.copies).values())
+    difference = _difference(plan, placement, seconds=period, price=price, num_gpus=num_gpus)
+    simpler = simpler_in_words(plan, objective_value(plan.spec, period, price_rate, num_gpus))
     return Strategy(
         name=attempt.strategy,
         feasible=True,
@@ -34,8 +33,24 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
         times_slower=period / plan.iteration_seconds if plan.iteration_seconds else 1.0,
         price_per_iteration=price,
         claimed_seconds=attempt.claimed_seconds,
-        reason="; ".join(filter(None, (difference, attempt.note))),
+        reason="; ".join(filter(None, (difference, simpler, attempt.note))),
         placement=placement,
+    )
+
+
+def simpler_in_words(plan: Plan, value: float) -> str | None:
+    """Why the plan was taken and not a placement with this value of the objective.
+
+    None: that is no better than the plan, or was no choice, or the plan is not the simpler one.
+    """
+    search = plan.search
+    if search.within_tolerance is None:
+        return None
+    if not search.lower_bound * (1 - NOISE) <= value < search.objective_value * (1 - NOISE):
+        return None
+    return (
+        f"the plan is simpler, and within {100 * search.within_tolerance:.3g} % of the best "
+        "(search.simplicity_tolerance)"
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from math import inf
 
+from automap.planner.assembly.comparison import simpler_in_words
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.explanation.checked import checked
 from automap.planner.explanation.locating import locate
@@ -186,6 +187,8 @@ def _beside(
     differences = _differences(mine, other, placement)
     bound = solved.lower_bound if solved.is_proven else min(solved.lower_bound, other.value)
     throughput = given.job.spec.search.objective == "throughput"
+    answer = _answer(given, mine, other, differences, solved, outcome)
+    simpler = simpler_in_words(plan, other.value) if outcome == "faster" else None
     return Alternative(
         question=question.name,
         text=question.text,
@@ -199,7 +202,7 @@ def _beside(
         gpus_used=other.paid,
         idle_share=other.idle_share,
         calls=differences,
-        answer=_answer(given, mine, other, differences, solved, outcome),
+        answer=answer if simpler is None else f"{answer}; {simpler}",
         placement=placement,
     )
 

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from automap.service.api.key_limits import KeyLimits
 from automap.service.api.refusals import MissingScopeError, UnauthorizedError
-from automap.service.api.scopes import scope_of
+from automap.service.api.scopes import LONG_READ, scope_of
 from automap.service.schemas.access import ApiKeyRecord
 from automap.service.settings import Settings
 from automap.service.storage import api_keys
@@ -164,7 +164,7 @@ async def admit(
         raise MissingScopeError(scope, caller.scopes)
     if _may_queue(request):
         limits.check_queues(await run_in_threadpool(keys.waiting, caller.owner))
-    if scope != "plan":
+    if not _plans_now(request):
         yield
         return
     with limits.planning(caller.key_id):
@@ -177,6 +177,18 @@ def _may_queue(request: Request) -> bool:
     if request.method != "POST" or route not in _QUEUEING:
         return False
     return route not in _AT_ONCE or "respond-async" in request.headers.get("prefer", "").lower()
+
+
+def _plans_now(request: Request) -> bool:
+    """Whether a planner works until the request is answered, if it is sound.
+
+    What the queue takes is bounded there, and labels, clusters and deletions need no planner.
+    """
+    route = request.scope["route"].path_format
+    if route == LONG_READ:
+        return True
+    planning = scope_of(request.method, route) == "plan" and not route.startswith("/v1/clusters")
+    return planning and request.method == "POST" and not _may_queue(request)
 
 
 def _digest(key: str) -> bytes:

@@ -44,7 +44,7 @@ class KeyLimits:
 
     @contextmanager
     def planning(self, key_id: str) -> Iterator[None]:
-        """Count a request that may use a planner, for as long as it is answered.
+        """Count a request that a planner works on, for as long as it is answered.
 
         Raises:
             TooManyRequestsError: as many of the key's are being answered as it may have.

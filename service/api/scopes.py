@@ -16,7 +16,7 @@ _CHANGING: dict[str, Scope] = {
     "profiles": "run",  # measured by jobs, and what is stored prices everybody's plans
 }
 _ADMIN = ("keys", "audit")
-_LONG_READ = "/v1/plans/{plan_id}/explain"
+LONG_READ = "/v1/plans/{plan_id}/explain"
 """It is read, and takes minutes of a planner."""
 
 
@@ -25,6 +25,6 @@ def scope_of(method: str, route: str) -> Scope:
     part = route.removeprefix("/v1/").partition("/")[0]
     if part in _ADMIN:
         return "admin"
-    if method.upper() in SAFE_METHODS and route != _LONG_READ:
+    if method.upper() in SAFE_METHODS and route != LONG_READ:
         return "read"
     return _CHANGING.get(part, "admin")

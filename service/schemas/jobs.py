@@ -113,7 +113,7 @@ class JobRecord(PlanJob):
         default=None, description="What a queued job waits for; null: it waits no more"
     )
     warnings: list[str] = Field(
-        default=[], description="When it is queued: of budgets that are used up, or will be"
+        default=[], description="While it is queued: of budgets that are used up, or will be"
     )
 
 

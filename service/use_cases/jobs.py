@@ -85,13 +85,16 @@ def _make(
 
 
 def find_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
-    """The job with this id, and what it waits for.
+    """The job with this id, and what it waits for; of budgets it warns until a worker takes it.
 
     Raises:
         NotFoundError: there is none.
     """
     record = job_records.find_job(session, job_id)
-    return record.model_copy(update={"waits_for": waiting.waits_for(session, job_id)})
+    told: dict[str, object] = {"waits_for": waiting.waits_for(session, job_id)}
+    if isinstance(record, JobRecord) and record.status == "queued":
+        told["warnings"] = budgets.warnings(session, owner=record.owner, labels=record.labels)
+    return record.model_copy(update=told)
 
 
 def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:

@@ -12,7 +12,7 @@ from automap.service.storage.database import Database
 from tests.page.conftest import Open
 from tests.page.site import REWARD, Site, drifting_run
 from tests.page.test_plan import rows
-from tests.service.support.job_claims import keep, printed
+from tests.service.support.job_claims import finish, keep, printed
 from tests.service.support.servers import free_port, serving
 from tests.service.support.workers import add_job
 
@@ -41,6 +41,19 @@ def test_drift_is_shown_with_its_suggestion(site: Site, see: See) -> None:
     assert told.suggestion.replan is not None
     expect(shown).to_contain_text(told.suggestion.replan.answer)
     expect(shown).to_contain_text(told.suggestion.causes[0].kind)
+
+
+def test_drift_of_a_run_that_is_over_is_still_said(site: Site, see: See) -> None:
+    run = drifting_run(site.run.database)
+    drift = see(site.place("jobs", run.job_id)).locator(".figure", has_text="Drift")
+    expect(drift).to_contain_text("runs otherwise than planned")
+    finish(run.database, run.held)
+    drift = see(site.place("jobs", run.job_id)).locator(".figure", has_text="Drift")
+    expect(drift).to_contain_text("ran otherwise than planned")
+    waiting = add_job(run.database)
+    drift = see(site.place("jobs", waiting)).locator(".figure", has_text="Drift")
+    expect(drift).to_contain_text("nothing is measured")
+    site.server.client.post(f"/v1/jobs/{waiting}/cancel")
 
 
 @pytest.mark.slow

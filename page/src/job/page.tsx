@@ -32,6 +32,12 @@ export function JobPage({ place }: { place: Place }) {
           <Title job={found} onChange={record.reload} />
           {found.problem && <Trouble problem={found.problem} />}
           {found.waits_for && <p role="status">Waits for {found.waits_for}.</p>}
+          {found.kind === "run" &&
+            (found.warnings ?? []).map((warning) => (
+              <p key={warning} class="warnings" role="status">
+                ⚠ {warning}.
+              </p>
+            ))}
           {found.kind === "profile" ? <Measurement job={found} /> : <Run job={found} />}
           <Log id={found.id} open={isOpen(found.status)} />
         </>
@@ -137,9 +143,7 @@ function Run({ job }: { job: RunRecord }) {
         <Figure name="Reward" value={events.reward.at(-1)?.[1].toPrecision(3) ?? "–"}>
           {REWARD}
         </Figure>
-        <Figure name="Drift" value={job.drifting ? "⚠ drifts" : "none"}>
-          {job.drifting ? "runs otherwise than planned" : "as planned"}
-        </Figure>
+        <Drift job={job} />
       </dl>
       {(job.suggestions ?? []).map((each) => (
         <Suggested key={each.event} suggestion={each} />
@@ -162,6 +166,28 @@ function Run({ job }: { job: RunRecord }) {
       </div>
       <CallSeconds job={job} />
     </>
+  );
+}
+
+/** Whether it runs, or ran, as planned: `drifting` is only of jobs that are not over. */
+function Drift({ job }: { job: RunRecord }) {
+  const told = job.suggestions ?? [];
+  const open = isOpen(job.status);
+  const stands = told.some((each) => each.over_after_iteration == null);
+  const [value, note] =
+    open && job.drifting
+      ? ["⚠ drifts", "runs otherwise than planned"]
+      : !open && (stands || job.drift?.replan)
+        ? ["⚠ drifted", "ran otherwise than planned"]
+        : told.length
+          ? ["over", "as planned again"]
+          : job.measured_iteration_seconds
+            ? ["none", "as planned"]
+            : ["–", "nothing is measured"];
+  return (
+    <Figure name="Drift" value={value!}>
+      {note}
+    </Figure>
   );
 }
 

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from automap.service.storage import budgets
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow, PlanRow
+from tests.service.support.job_claims import taken
 from tests.service.support.requests import problem
 from tests.service.support.samples import Json
 from tests.service.support.workers import add_job, add_plan, run_settings
@@ -83,13 +84,15 @@ def test_who_runs_a_job_is_told_of_their_budgets_alone(
         body = {"plan_id": str(add_plan(database)), "settings": run_settings(), **changes}
         response = client.post("/v1/jobs", json=body)
         assert response.status_code == 202, response.text
-        return [
-            warning.split(" of ")[2].split(" for ")[0] for warning in response.json()["warnings"]
-        ]
+        job = response.json()
+        assert client.get(f"/v1/jobs/{job['id']}").json()["warnings"] == job["warnings"]
+        return [warning.split(" of ")[2].split(" for ")[0] for warning in job["warnings"]]
 
     assert told() == ["owner:local"]
     assert sorted(told(labels={"team": "math"})) == ["label:team:math", "owner:local"]
     assert told(labels={"team": "code"}) == ["owner:local"]  # nobody has used any of it
+    begun = taken(database).job_id
+    assert client.get(f"/v1/jobs/{begun}").json()["warnings"] == []
 
 
 def test_a_budget_is_one_of_its_kind_and_goes(client: TestClient) -> None:

@@ -24,6 +24,8 @@ from tests.service.support.samples import Json
 from tests.service.support.servers import serving
 from tests.service.support.workers import add_job
 
+NO_PLAN = UUID(int=0)
+
 
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
@@ -261,6 +263,50 @@ def test_a_key_plans_so_much_at_once(limited: TestClient, database: Database) ->
     # And a request that has ended, in whatever way, is counted no more.
     for _ in range(2):
         assert limited.post("/v1/estimates", headers=bearer(key.key), json={}).status_code == 422
+
+
+def test_what_needs_no_planner_now_is_no_plan_at_once(
+    limited: TestClient, database: Database
+) -> None:
+    key = made(database)
+    headers = bearer(key.key)
+    limits: KeyLimits = limited.app.state.limits  # type: ignore[attr-defined]
+    plan = f"/v1/plans/{NO_PLAN}"
+    with limits.planning(str(key.id)):
+        queued = limited.post("/v1/plans", headers=headers | {"Prefer": "respond-async"}, json={})
+        assert queued.status_code == 422
+        labelled = limited.patch(plan, headers=headers, json={"name": "a"})
+        assert (labelled.status_code, limited.delete(plan, headers=headers).status_code) == (
+            404,
+            404,
+        )
+        pool = {"name": "a", "gpu": "h100", "num_nodes": 1}
+        cluster = {"name": "team", "pools": [pool]}
+        assert limited.post("/v1/clusters", headers=headers, json=cluster).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "plans"),
+        ("POST", "estimates"),
+        ("POST", "plans/pareto"),
+        ("POST", "plans/what-if"),
+        ("GET", f"plans/{NO_PLAN}/explain"),
+        *(
+            ("POST", f"plans/{NO_PLAN}/{what}")
+            for what in ("compare", "explain", "replan", "simulate")
+        ),
+    ],
+)
+def test_each_request_that_plans_now_is_counted(
+    limited: TestClient, database: Database, method: str, path: str
+) -> None:
+    key = made(database)
+    limits: KeyLimits = limited.app.state.limits  # type: ignore[attr-defined]
+    with limits.planning(str(key.id)):
+        refused = limited.request(method, f"/v1/{path}", headers=bearer(key.key))
+    assert "AUTOMAP_MAX_PLANS_AT_ONCE" in problem(refused, 429, "too-many-requests")["detail"]
 
 
 def test_queues_have_an_end_for_keys(limited: TestClient, database: Database) -> None:
