@@ -2,18 +2,29 @@
 
 import math
 
+import numpy as np
+
+from automap.planner.cost.generation.kv_cache import bytes_of_every_token
 from automap.planner.exports.refusals import engine_bytes
 from automap.planner.exports.subject import Subject
+from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan
 
+STEPS = 10_000
+"""Parts of a whole in which shares are written."""
 
-def memory_share(subject: Subject, call: CallPlan) -> tuple[float, str]:
+
+def memory_share(
+    subject: Subject, call: CallPlan, *, bounded: int | None = None
+) -> tuple[float, str]:
     """The share of a GPU that the engine of a generation takes, and the sum in bytes, in words.
 
     vLLM's share is of weights, buffers and cache, SGLang's (`mem_fraction_static`) of weights and
-    cache alone.
+    cache alone. `bounded`: bytes of cache that an engine is told beside the share, as tokens. It
+    takes the smaller of both, so the share is then rounded up.
     """
-    cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.rollout).gpu.memory_bytes
+    cache = (call.kv_cache_bytes or 0) if bounded is None else bounded
+    memory = subject.pool(subject.rollout).gpu.memory_bytes
     # A shadow's weights are its own bytes, not the call's.
     weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
     kinds, other = "weights", weights
@@ -21,9 +32,27 @@ def memory_share(subject: Subject, call: CallPlan) -> tuple[float, str]:
         kinds = "weights and buffers"
         other = engine_bytes(call) - call.bytes_by_kind.weights - cache + weights
     why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache, of {memory}"
-    return share_below(other + cache, memory), why
+    share = share_below(other + cache, memory)
+    return share if bounded is None else round(share + 1 / STEPS, 4), why
+
+
+def cache_tokens(subject: Subject, call: CallPlan) -> tuple[int, int] | None:
+    """(tokens that an engine's cache holds, bytes of each); None: they do not say its bytes."""
+    layout = call.parallelism
+    assert layout is not None, "a generation has a layout"
+    [of] = [each for each in subject.job.dataflow.calls if each.id == call.id]
+    sizes = (getattr(layout, name) for name in GenerationLayouts.__dataclass_fields__)
+    found = bytes_of_every_token(
+        subject.job.models[of.model or of.role],
+        GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes)),
+        precision=subject.job.spec.workload.rollout_cache_precision,
+    )
+    if found is None or not call.kv_cache_bytes:
+        return None
+    each = int(found[0])
+    return max(call.kv_cache_bytes // each, 1), each
 
 
 def share_below(part: int, whole: int) -> float:
     """A share in ten-thousandths, rounded down: more might not be free."""
-    return math.floor(10_000 * part / whole) / 10_000
+    return math.floor(STEPS * part / whole) / STEPS

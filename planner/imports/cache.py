@@ -6,7 +6,11 @@ import numpy as np
 
 from automap.planner.assembly.parts import PricedCopy, price_call, price_copy, pricing_of
 from automap.planner.catalogue.hardware import Pool
-from automap.planner.cost.generation.kv_cache import kv_bytes_per_token, minimum_kv_cache_bytes
+from automap.planner.cost.generation.kv_cache import (
+    bytes_of_every_token,
+    kv_bytes_per_token,
+    minimum_kv_cache_bytes,
+)
 from automap.planner.dataflow.graph import Call
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.imports.settings import Settings
@@ -35,7 +39,33 @@ def cache_bytes(
     stated = settings.whole("cache_bytes", "rollout") if on_vllm else None
     if stated is not None:
         return stated
-    return _of_share(settings, job, call, placement, copies, share)
+    assert placement.parallelism is not None, "a generation has a layout"
+    bound = _of_tokens(settings, job, call, placement.parallelism)
+    return _of_share(settings, job, call, placement, copies, share, bound)
+
+
+def _of_tokens(settings: Settings, job: Job, call: Call, layout: Parallelism) -> int | None:
+    """Bytes of the most tokens that an engine is to hold; None: it is not told."""
+    if not settings.knows("cache_tokens", "rollout"):
+        return None
+    tokens = settings.whole("cache_tokens", "rollout")
+    if tokens is None:
+        return None
+    model, given = job.models[call.model or call.role], settings.given("cache_tokens", "rollout")
+    each = bytes_of_every_token(model, _layouts(layout), precision=_precision(job))
+    where = settings.where("cache_tokens", "rollout")
+    if each is None:
+        told = f"{where}: {tokens} tokens have no one size where layers keep windows or states"
+        settings.note("not priced", told, given)
+        return None
+    found, least = tokens * int(each[0]), _least(job, call, layout)
+    if found < least:
+        told = (
+            f"{where}: {tokens} tokens are {found / GIB:.1f} GiB of cache, and one longest "
+            f"sequence needs {least / GIB:.1f} GiB; priced with that"
+        )
+        settings.note("does not fit", told, given)
+    return max(found, least)
 
 
 def _of_share(
@@ -45,8 +75,12 @@ def _of_share(
     placement: CallPlacement,
     copies: list[CopyPlacement],
     share: float,
+    bound: int | None,
 ) -> int:
-    """What a share of the memory leaves beside the engine's weights and, in vLLM, all else."""
+    """What a share of the memory leaves beside the engine's weights and, in vLLM, all else.
+
+    It is at most `bound`, where an engine has one.
+    """
     pricing = pricing_of(job, copies)
     [copy] = [each for each in copies if each.id == placement.copy_id]
     priced: PricedCopy = price_copy(pricing, copy)
@@ -77,6 +111,8 @@ def _of_share(
         )
         settings.note("does not fit", told, settings.given("memory_share", "rollout"))
         return least
+    if bound is not None and bound <= cache:
+        return bound
     settings.assume(
         f"the engine's cache is what {share:g} of a GPU leaves by estimate: {cache / GIB:.1f} GiB"
     )

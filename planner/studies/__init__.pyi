@@ -5,6 +5,10 @@ from .conversion import carried as carried
 from .conversion import inside_another as inside_another
 from .levers import Lever as Lever
 from .levers import Levers as Levers
+from .nearest import EVERYTHING as EVERYTHING
+from .nearest import Kept as Kept
+from .nearest import most_kept as most_kept
+from .nearest import put_back as put_back
 from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
 from .result import OpenNodes as OpenNodes
 from .result import Refusal as Refusal

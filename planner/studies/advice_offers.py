@@ -45,7 +45,14 @@ GROUPS = (
     ),
     Group(
         "cache and concurrent sequences",
-        ("cache_bytes", "memory_share", "concurrent_sequences", "sent_sequences", "engine_sleeps"),
+        (
+            "cache_bytes",
+            "cache_tokens",
+            "memory_share",
+            "concurrent_sequences",
+            "sent_sequences",
+            "engine_sleeps",
+        ),
     ),
     Group(
         "training layout and micro-batches",

@@ -125,6 +125,16 @@ def kv_bytes_per_token(
     return ceil_div(held, whole)
 
 
+def bytes_of_every_token(
+    model: Model, generation_layouts: GenerationLayouts, *, precision: str = "bf16"
+) -> IntArray | None:
+    """Cache bytes of a token on one GPU; None: windows or states, whose bytes are not per token."""
+    for sizes, _ in layers_by_mixer(model.architecture):
+        if not attends(sizes) or sizes.sliding_window or sizes.attention_chunk_size:
+            return None
+    return kv_bytes_per_token(model, generation_layouts, tokens=1, precision=precision)
+
+
 def typical_tokens(workload: WorkloadSpec) -> float:
     """Cached tokens of a sequence halfway through its response, of mean lengths.
 

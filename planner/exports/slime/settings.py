@@ -8,7 +8,7 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import memory_share
+from automap.planner.exports.memory_share import cache_tokens, memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.slime.model import add_model
@@ -22,6 +22,7 @@ from automap.planner.exports.workload import (
     add_prompts,
     sequences_at_once,
 )
+from automap.planner.plan.types import CallPlan
 
 NONZERO_STD = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 """slime's own filter of prompts whose responses all score alike."""
@@ -145,6 +146,17 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     each, shared = sequences_at_once(subject, call, engines)
     lines.add("concurrent_sequences", each, shared, role=role)
     lines.add("sent_sequences", each, shared, role=role)
-    share, why = memory_share(subject, call)
-    lines.add("memory_share", share, why, role=role)
+    _add_cache(subject, call, lines)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)
+
+
+def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
+    """The cache in tokens, where they say its bytes, below the share that SGLang needs."""
+    held, bounded = cache_tokens(subject, call), None
+    if held is not None:
+        tokens, each = held
+        bounded = tokens * each
+        why = f"{call.id}: kv_cache_bytes {call.kv_cache_bytes}, {each} bytes a token"
+        lines.add("cache_tokens", tokens, why, role="rollout")
+    share, why = memory_share(subject, call, bounded=bounded)
+    lines.add("memory_share", share, why, role="rollout")

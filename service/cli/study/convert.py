@@ -2,22 +2,29 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from automap.planner import Imported, Launch, Plan, export, hazards, import_launch
-from automap.planner.errors import InfeasibleError, NotExportableError
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, NotExportableError
 from automap.planner.frameworks import framework
-from automap.planner.studies import Carried, carried, inside_another
+from automap.planner.studies import (
+    EVERYTHING,
+    Carried,
+    carried,
+    inside_another,
+    most_kept,
+    put_back,
+)
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import ConvertArguments
 from automap.service.cli.plan.inputs import make_plan, working
 from automap.service.cli.study.export import (
-    NEAREST,
     folder_of,
     reasons_of,
     show_changes,
@@ -25,6 +32,7 @@ from automap.service.cli.study.export import (
     write_script,
 )
 from automap.service.cli.study.import_launch import (
+    RUNS,
     SECTIONS,
     answers_of,
     in_words,
@@ -32,6 +40,7 @@ from automap.service.cli.study.import_launch import (
     reporting_launch,
     show_failure,
     show_remarks,
+    verdict_of,
 )
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import (
@@ -43,6 +52,7 @@ from automap.service.cli.terminal.failures import (
 
 WIDTH = 100
 """Characters of a setting that is lost."""
+NEAREST = "--nearest exports the plan that keeps the most of it"
 
 
 def run_convert(given: ConvertArguments) -> None:
@@ -75,7 +85,7 @@ def run_convert(given: ConvertArguments) -> None:
         show_failure(in_words(found), out)
     if not given.show.quiet:
         _show_kept(imported, launch, kept, out)
-    if found:
+    if verdict_of(imported, found) != RUNS:
         raise typer.Exit(EXIT_NO_PLAN)
 
 
@@ -84,7 +94,9 @@ def _priced(backend: Backend, imported: Imported, given: ConvertArguments) -> Pl
         try:
             return backend.estimate(imported.spec, imported.placement)
         except InfeasibleError:
-            show_failure(each.text for each in of_kind(imported, "does not fit"))
+            unfit = [each.text for each in of_kind(imported, "does not fit")]
+            if unfit:
+                show_failure(unfit)
             raise
 
 
@@ -97,9 +109,13 @@ def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArg
         except NotExportableError as error:
             if not given.nearest:
                 raise BadInputError(refusal, [*reasons_of(error), NEAREST]) from None
-    other = make_plan(backend, inside_another(imported.spec, given.target), given.show).plan
+    other, what = _nearest(backend, imported, given)
     try:
         launch = export(other, given.target)
+        if what:
+            placement = imported.placement
+            other, launch, beside = put_back(other, placement, given.target, backend.estimate)
+            what = (*what, *beside)
     except NotExportableError as error:
         refusal = f"{given.files[0]}: nor can the best plan inside {given.target}"
         raise BadInputError(refusal, reasons_of(error)) from None
@@ -107,8 +123,31 @@ def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArg
     if engines[0] != engines[1]:
         told = f"it generates with {engines[1]}, as {given.target} has no {engines[0]}"
         console.stderr_console().print(Text(told), soft_wrap=True)
-    show_changes(plan, other, given.target)
+    console.stderr_console().print(Text(_told(what)), soft_wrap=True)
+    show_changes(plan, other, given.target, which="nearest" if what else "best")
     return launch
+
+
+def _nearest(
+    backend: Backend, imported: Imported, given: ConvertArguments
+) -> tuple[Plan, tuple[str, ...]]:
+    """The plan inside the other framework that keeps the most of the launch, and what it keeps."""
+    inside = inside_another(imported.spec, given.target)
+    with console.progress("Keeping what it can be told", quiet=given.show.quiet) as tell:
+        kept = most_kept(inside, imported.placement, given.target)
+        # A service may have measured prices by which that does not fit.
+        with suppress(InfeasibleError, NoSolutionInTimeError):
+            if kept.what:
+                return backend.plan(kept.spec, tell).plan, kept.what
+    return make_plan(backend, inside, given.show).plan, ()
+
+
+def _told(kept: tuple[str, ...]) -> str:
+    """Which settings of the launch its conversion has, in a line."""
+    if not kept:
+        return "nothing of the launch's placement can be kept: it is planned anew"
+    anew = ", ".join(each for each in EVERYTHING if each not in kept)
+    return f"kept of the launch: {', '.join(kept)}" + (f"; planned anew: {anew}" if anew else "")
 
 
 def _show_kept(imported: Imported, launch: Launch, kept: Carried, out: Console) -> None:

@@ -51,14 +51,16 @@ def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
         plan = plan_of(wanted)
         launch = export(plan, target)
         shares = [each for each in launch.settings if each.key.lstrip("+") in keys]
+        # Tokens bound the cache beside the share, which is then not to be the smaller of both.
+        bounded = any(each.key == "--sglang-max-total-tokens" for each in launch.settings)
         assert shares, name
         for share in shares:
             other, cache, memory = sum_of(share.because)
             [call, *_] = [each for each in plan.calls if each.kind == "generate"]
-            assert cache == call.kv_cache_bytes
+            assert cache == pytest.approx(call.kv_cache_bytes, abs=2**18 * bounded)
             assert other >= weights_of(plan, call.copy_id), name
             assert float(share.value) == pytest.approx((other + cache) / memory, abs=1e-4)
-            assert float(share.value) <= (other + cache) / memory
+            assert (float(share.value) <= (other + cache) / memory) != bounded
 
 
 def sum_of(because: str) -> tuple[int, int, int]:

@@ -13,8 +13,9 @@ from automap.planner.studies.advice import advise
 from benchmarks.imports import WANTED, imported
 from benchmarks.launch_corpus import SLIME as FOLDER
 from benchmarks.launch_corpus import corpus, file_of
-from tests.helpers.framework_plans import plan_of
-from tests.helpers.slime_plans import SAMPLE, given, product
+from tests.helpers.broken_exports import changed
+from tests.helpers.framework_plans import Wanted, plan_of
+from tests.helpers.slime_plans import SAMPLE, SGLANG, given, product
 from tests.planner.imports.test_round_trip import said
 
 TARGET = "slime@0.3.1"
@@ -64,6 +65,61 @@ def same_round_trip(plan: Plan) -> None:
     if workload.turns == 1:
         assert given(export(again, TARGET)) == given(written)
     assert {each.kind for each in found.remarks} <= {"assumed", "not priced"}
+
+
+@pytest.mark.parametrize("name", ["grpo", "apart"])
+def test_a_cache_is_read_back_to_the_token(name: str) -> None:
+    plan = plan_of(SAMPLE[name])
+    [generate] = [call for call in plan.calls if call.kind == "generate"]
+    odd = (generate.kv_cache_bytes or 0) // 3
+    plan = estimate(plan.spec, changed(plan, "calls", generate.id, kv_cache_bytes=odd).placement())
+    written = export(plan, TARGET)
+    tokens = int(given(written)["--sglang-max-total-tokens"])
+    workload, model = plan.spec.workload, plan.spec.models["actor"].architecture
+    assert model is not None
+    answers = Answers(
+        "h100", {}, workload.prompt_length, workload.response_length, {"actor": model}
+    )
+    found = import_launch([LaunchFile("launch.sh", written.script)], TARGET, answers)
+    each = found.cache_bytes // tokens
+    assert found.cache_bytes == tokens * each
+    assert odd - each < found.cache_bytes <= odd
+    # Without the tokens it is what the share leaves.
+    left = written.script.replace(f"--sglang-max-total-tokens {tokens}", "")
+    share = import_launch([LaunchFile("launch.sh", left)], TARGET, answers).cache_bytes
+    assert found.cache_bytes < share <= found.cache_bytes + 2**23
+
+
+TOKENS = "--sglang-max-total-tokens"
+
+
+def test_the_cache_is_the_smaller_of_share_and_tokens() -> None:
+    before = read(launch("colocated-4b")).cache_bytes
+    share = "--sglang-mem-fraction-static 0.7"
+    few, many = (
+        read(launch("colocated-4b", (share, f"{share} {TOKENS} {tokens}")))
+        for tokens in (100_000, 100_000_000)
+    )
+    # 36 layers with 8 heads of 128, keys and values in 2 bytes, over engines of 2 GPUs.
+    assert few.cache_bytes == 100_000 * 36 * 4 * 128 * 2 * 2
+    assert few.cache_bytes < before == many.cache_bytes
+    assert not [each for each in few.remarks if TOKENS in each.text]
+    short = read(launch("colocated-4b", (share, f"{share} {TOKENS} 100")))
+    [told] = [each.text for each in short.remarks if each.kind == "does not fit"]
+    assert f"{TOKENS} (line " in told
+    assert "100 tokens are 0.0 GiB" in told
+
+
+def test_tokens_of_a_cache_with_windows_are_not_priced() -> None:
+    file = launch("colocated-4b", ("--sglang-mem", f"{TOKENS} 100000 --sglang-mem"))
+    answers = Answers("h100", models={"actor": "gpt-oss-20b"}, **LENGTHS)
+    without = launch("colocated-4b")
+    caches = [import_launch([each], TARGET, answers) for each in (file, without)]
+    assert caches[0].cache_bytes == caches[1].cache_bytes
+    [told] = [each.text for each in caches[0].remarks if TOKENS in each.text]
+    assert "100000 tokens have no one size where layers keep windows or states" in told
+    wanted = Wanted(model="gemma-3-12b", tensor=8, workload=SGLANG)
+    assert TOKENS not in given(export(plan_of(wanted), TARGET))
 
 
 @pytest.mark.slow
@@ -160,6 +216,11 @@ def test_what_cannot_be_is_refused_by_argument_and_line(
     ("change", "kind", "words"),
     [
         (
+            ("--max-tokens-per-gpu 9216", "--max-token-per-gpu 9216"),
+            "does not fit",
+            "did you mean --max-tokens-per-gpu?",
+        ),
+        (
             ("--lr 1e-6", "--lr 1e-6\n   --rollout-batchsize 3"),
             "unknown key",
             "--rollout-batch-size",
@@ -225,7 +286,8 @@ def test_a_plan_is_written_into_a_launch_and_the_rest_stays() -> None:
     assert written.removed == removed
     left = [line for line in file.text.splitlines() if "recompute" not in line]
     changes = {"tensor-model-parallel-size 2": "tensor-model-parallel-size 4"}
-    changes["mem-fraction-static 0.7"] = "mem-fraction-static 0.7235"
+    # It has no tokens that bound the cache, and as many bytes of it as before, to 2^23.
+    changes["mem-fraction-static 0.7"] = "mem-fraction-static 0.7236"
     expected = list(left)
     for old, new in changes.items():
         expected = [line.replace(old, new) for line in expected]
