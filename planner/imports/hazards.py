@@ -19,14 +19,20 @@ sequences, and sizes of one process are made one when it is read."""
 OF_TRAINER = ("epochs_apart",)
 """Limits of the asynchronous mode of verl's own trainer, which its other programs do not have."""
 
+OF_ORDER = ("in_turn",)
+"""Limits of the order of calls, which the framework gives them: a job that is priced outside it has
+another one."""
+
 
 def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Reason]:
     """Reasons why the launch would fail, or run otherwise than its settings say."""
     subject = subject_of(resolve(plan.spec), plan, framework)
     subject = replace(subject, token_budgets=token_budgets(imported, framework))
-    others = OF_TRAINER if imported.entry else ()
+    others = [*OF_PLANS, *(OF_TRAINER if imported.entry else ())]
+    if imported.spec.search.target != imported.target:
+        others += OF_ORDER
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
-    return [*unfit, *_accepted(subject, (*OF_PLANS, *others)), *_cache(imported, subject)]
+    return [*unfit, *_accepted(subject, others), *_cache(imported, subject)]
 
 
 def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:

@@ -14,6 +14,8 @@ from automap.planner.imports.values import Value
 
 OFF = ("false", "null", "none", "auto", "")
 """Values of what is not there, and so takes neither time nor memory."""
+ADAPTERS = "LoRA"
+"""What a description says of keys that train adapters where none is priced."""
 
 
 def renamed(overrides: Overrides, framework: Framework) -> None:
@@ -103,12 +105,25 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     what = _unpriced(framework, key)
     if what is not None:
-        default = framework.others.get(key, {}).get("default", "")
-        if given.value.strip("'\"").lower() not in (*OFF, default.lower()):
-            settings.note("not priced", f"{key}: {what}", given)
+        _note_unpriced(settings, given, what)
+    elif not _is_other(framework, key):
+        _note_unknown(settings, given)
+
+
+def _note_unpriced(settings: Settings, given: Given, what: str) -> None:
+    """Say what a setting takes that no price has, if it is switched on."""
+    default = settings.framework.others.get(given.key, {}).get("default", "")
+    if given.value.strip("'\"").lower() in (*OFF, default.lower()):
         return
-    if _is_other(framework, key):
-        return
+    if what == ADAPTERS:
+        told = f"{given.key}: {what}, and the price is that of training all weights"
+        settings.note("priced otherwise", told, given)
+    else:
+        settings.note("not priced", f"{given.key}: {what}", given)
+
+
+def _note_unknown(settings: Settings, given: Given) -> None:
+    framework, key = settings.framework, given.key
     near = _near(framework, key)
     hint = f"; did you mean {near}?" if near else ""
     if given.must_exist:
@@ -116,7 +131,9 @@ def _remark(settings: Settings, given: Given) -> None:
         settings.note("does not fit", told, given)
         return
     told = f"{key[:120]} is not described for {framework.target}, and not read{hint}"
-    settings.note("unknown key", told, given)
+    # So close to a key that decides something, it was hardly meant to decide nothing.
+    meant = near and near not in settings.overrides.given
+    settings.note("does not fit" if meant else "unknown key", told, given)
 
 
 def misspelt(settings: Settings) -> list[Reason]:

@@ -12,6 +12,7 @@ from automap.planner.spec import JobSpec, LengthSpec
 
 RemarkKind = Literal[
     "does not fit",
+    "priced otherwise",
     "assumed",
     "without effect",
     "contradiction",

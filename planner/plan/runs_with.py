@@ -195,7 +195,8 @@ def _process_refusals(job: Job, placement: Placement, target: Target) -> Iterato
             yield f"{both} lie on GPUs {_gpus(one)} and {_gpus(other)}"
         engines = [engine_name(job, copy, target) for copy in (one, other)]
         if engines[0] != engines[1]:
-            yield f"{both} are run by {engines[0]} and {engines[1]}"
+            first, second = (engine or "no engine of it" for engine in engines)
+            yield f"{both} are run by {first} and by {second}"
             continue
         sizes = next((e.process_dimensions for e in target.training if e.name == engines[0]), ())
         if not all(job.models[copy.role].trainable for copy in (one, other)):

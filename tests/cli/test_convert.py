@@ -129,6 +129,48 @@ def test_what_the_other_cannot_be_told_is_refused_or_planned_inside_it(
     assert "copy actor: " in err
 
 
+OPENRLHF = ("--from", "openrlhf@0.11.2", "--to", "verl@0.9.1")
+
+
+def nearest(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], str]:
+    """Key → value of the nearest launch for verl, and what is said beside it."""
+    launch = str(LAUNCHES / "openrlhf" / f"{name}.sh")
+    code, out, err = call(capsys, "convert", launch, *OPENRLHF, *GIVEN, "--nearest", "--json")
+    assert code == 0
+    return {each["key"]: each["value"] for each in json.loads(out)["settings"]}, err
+
+
+def test_the_nearest_launch_changes_only_what_the_other_cannot_be_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = call(
+        capsys, "convert", str(LAUNCHES / "openrlhf" / "hybrid-grpo.sh"), *OPENRLHF, *GIVEN
+    )
+    assert (code, "a reference under FSDP that stays on the GPUs" in err) == (2, True)
+    assert "--nearest exports the plan that keeps the most of it" in err
+    found, err = nearest("hybrid-grpo", capsys)
+    assert found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "2"
+    assert found["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == "4"
+    assert found["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"] == "8"
+    assert found["actor_rollout_ref.actor.fsdp_config.optimizer_offload"] == "True"
+    assert (
+        "kept of the launch: GPUs and layouts, sharding, micro-batches and recomputation, "
+        "engine sizes, cache, offload of what trains\n"
+    ) in err
+    changes = [line for line in err.splitlines() if line.startswith(("  copy ", "  call "))]
+    assert [line.partition(":")[0] for line in changes] == ["  copy actor", "  copy reference"]
+    # ZeRO is FSDP there, with the same sizes.
+    assert "the nearest that verl@0.9.1 runs" in err
+
+
+def test_what_cannot_be_kept_is_planned_anew_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    found, err = nearest("every-model-apart", capsys)
+    assert "kept of the launch: micro-batches and recomputation, engine sizes" in err
+    assert "; planned anew: GPUs and layouts, sharding" in err
+    assert found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "2"
+    assert found["trainer.nnodes"] == "4"
+
+
 def test_a_launch_that_does_not_run_as_it_says_is_converted_with_that_verdict(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner import Launch, make_plan
+from automap.planner import Launch, export, make_plan
+from automap.service.cli.options.shared import Show
+from automap.service.cli.study.export import show_launch
 from tests.cli.commands import call
 from tests.helpers.framework_plans import Wanted, plan_of
 from tests.helpers.small_jobs import small_job
@@ -41,6 +43,28 @@ def test_a_script_goes_into_a_folder(
     script = (tmp_path / "launch.sh").read_text(encoding="utf-8")
     code, out, _ = call(capsys, "export", plan_file)
     assert (code, out) == (0, script)
+
+
+@pytest.mark.parametrize(
+    ("files", "out", "err"),
+    [
+        ({"a.yaml": "one: 1\n", "b.yaml": "two: 2\n"}, "one: 1\n---\ntwo: 2\n", ""),
+        ({"main.py": "print()\n"}, "script\n", "main.py belongs beside it"),
+        ({"a.yaml": "one: 1\n", "main.py": "print()\n"}, "one: 1\n", "main.py belongs beside it"),
+    ],
+)
+def test_what_a_pipe_gets_of_several_files(
+    capsys: pytest.CaptureFixture[str], files: dict[str, str], out: str, err: str
+) -> None:
+    launch = export(plan_of(Wanted()), "verl@0.9.1")
+    show_launch(
+        Show(json=False, quiet=False),
+        launch.model_copy(update={"script": "script\n", "files": files}),
+        None,
+    )
+    written = capsys.readouterr()
+    assert written.out == out
+    assert err in written.err
 
 
 def test_json_is_the_launch_and_nothing_else(

@@ -1,6 +1,7 @@
 """`automap import`: what it prints, writes, asks for and refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,40 @@ def test_the_verdict_is_one_and_has_its_exit_code(
     assert code == 3
     assert "were it to run as it says" in out
     assert "no change was found with which it runs as it says" in out.splitlines()[-1]
+
+
+def test_adapters_that_no_price_has_are_of_the_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = (ROOT / "benchmarks" / "launches" / "areal" / "grpo-fsdp.yaml").read_text("utf-8")
+    assert "  kl_ctl: 0.0" in text
+    launch = tmp_path / "grpo.yaml"
+    launch.write_text(text.replace("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  use_lora: true"), "utf-8")
+    code, out, _ = call(capsys, "import", "areal@1.0.4", str(launch), *GIVEN)
+    assert code == 3
+    assert "is not priced as what it says\n" in out
+    assert "actor.use_lora: LoRA, and the price is that of training all weights" in out
+    assert "fits, and runs as it says" not in out
+    code, out, _ = call(capsys, "import", "areal@1.0.4", str(launch), *GIVEN, "--json")
+    assert (code, json.loads(out)["verdict"]) == (3, "is not priced as what it says")
+
+
+def test_a_likely_end_of_the_memory_is_of_the_verdict(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    launch = tmp_path / "run.sh"
+    launch.write_text(
+        "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate "
+        "--hf-checkpoint Qwen/Qwen2.5-7B --rollout-batch-size 32 --n-samples-per-prompt 8 "
+        "--global-batch-size 256 --rollout-max-response-len 1024 --use-dynamic-batch-size "
+        "--max-tokens-per-gpu 9216 --tensor-model-parallel-size 2 --sequence-parallel "
+        "--advantage-estimator grpo --sglang-mem-fraction-static 0.88\n",
+        encoding="utf-8",
+    )
+    code, out, _ = call(capsys, "import", "slime@0.3.1", str(launch), *GIVEN)
+    assert code == 0
+    assert re.search(r"may run out of memory \([0-9]+ %\), and else runs as it says", out), out
+    assert "fits, and runs as it says" not in out
 
 
 def test_settings_that_no_plan_needs_are_not_asked_for(

@@ -76,6 +76,10 @@ def overrides_of(files: Sequence[LaunchFile], answers: Answers, framework: Frame
         found.remarks[:0] = remarks
     _need_version(found, framework)
     _expand(found)
+    for key, given in found.given.items():
+        if given.place is None:
+            # Its configuration is typed: a key that the types lack ends the start in a file, too.
+            found.given[key] = replace(given, must_exist=True)
     return found
 
 

@@ -111,8 +111,10 @@ def _models(settings: Settings, answers: Answers, algorithm: str, kl: str) -> di
 
 def _note_lora_modules(settings: Settings, role: str) -> None:
     """Adapters are priced on every layer."""
+    if not settings.knows("lora_modules", role):  # FSDP has them on every layer
+        return
     given = settings.given("lora_modules", role)
-    if settings.engine != "megatron" or given is None:
+    if given is None:
         return
     named = re.findall(r"\w+", str(settings.value("lora_modules", role)))
     # Into the mixer go one layer, or several of a latent attention.

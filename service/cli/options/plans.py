@@ -297,8 +297,8 @@ class ConvertArguments:
         "Where the new launch goes. -: standard output.", short="-o", metavar="DIR|-", default="-"
     )
     nearest: bool = flag(
-        "Where the other framework cannot be told it, plan its job inside that and write the plan; "
-        "every change is shown."
+        "Where the other framework cannot be told it, write the plan inside that which keeps the "
+        "most of it; every change is shown."
     )
 
 

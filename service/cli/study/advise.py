@@ -14,6 +14,7 @@ from automap.service.cli.options.plans import AdviseArguments
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.study.import_launch import (
     FAILS,
+    OTHERWISE,
     answers_of,
     in_words,
     reporting_launch,
@@ -24,6 +25,7 @@ from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import EXIT_NO_PLAN
 
 SHOWN = {
+    "priced otherwise": OTHERWISE,
     "contradiction": "contradicts itself",
     "without effect": "without effect",
     "replaced": "of an earlier version",

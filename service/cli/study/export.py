@@ -136,14 +136,14 @@ def reasons_of(error: NotExportableError) -> list[str]:
     ]
 
 
-def show_changes(plan: Plan, other: Plan, target: str) -> None:
+def show_changes(plan: Plan, other: Plan, target: str, *, which: str = "best") -> None:
     """What is otherwise, and its cost, on standard error: the script may be on standard output."""
     seconds = plan.iteration_seconds, other.iteration_seconds
     out = console.stderr_console()
     out.print(
         Text(
-            f"the plan takes {formats.seconds(seconds[0])} s per iteration, the best that {target} "
-            f"runs {formats.seconds(seconds[1])} s ({seconds[1] / seconds[0] - 1:+.1%}):"
+            f"the plan takes {formats.seconds(seconds[0])} s per iteration, the {which} that "
+            f"{target} runs {formats.seconds(seconds[1])} s ({seconds[1] / seconds[0] - 1:+.1%}):"
         ),
         soft_wrap=True,
     )
@@ -159,6 +159,16 @@ def show_changes(plan: Plan, other: Plan, target: str) -> None:
         out.print(Text(line), soft_wrap=True)
 
 
+def _write_launch(launch: Launch) -> None:
+    """The launch on standard output: whoever pipes one that has configurations wants these."""
+    configurations = {name: text for name, text in launch.files.items() if name.endswith(".yaml")}
+    console.write_text("---\n".join(configurations.values()) or launch.script)
+    programs = [name for name in launch.files if name not in configurations]
+    if programs:
+        told = f"note: {', '.join(programs)} belongs beside it: --out FOLDER writes both"
+        console.stderr_console().print(Text(told), soft_wrap=True)
+
+
 def show_launch(show: Show, launch: Launch, folder: Path | None) -> None:
     """The launch on standard output, or where it was written to."""
     if launch.iterations == 1 and not show.quiet:
@@ -167,8 +177,7 @@ def show_launch(show: Show, launch: Launch, folder: Path | None) -> None:
     if show.json:
         console.write_json(launch.model_dump_json(indent=2))
     elif folder is None:
-        # Whoever pipes a launch that has a configuration wants that, or all of them.
-        console.write_text("---\n".join(launch.files.values()) or launch.script)
+        _write_launch(launch)
     else:
         asked = ", ".join(each.variable for each in launch.placeholders)
         line = f"{folder / SCRIPT}: {len(launch.settings)} settings; to be filled in: {asked}"

@@ -19,6 +19,7 @@ from automap.planner.frameworks import framework
 from automap.planner.imports import Answers, Remark
 from automap.planner.runs import FormatName, mean_lengths
 from automap.planner.spec import LengthSpec
+from automap.planner.targets import TARGETS
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import error_lines, read_document
 from automap.service.cli.inputs.launches import read_launch
@@ -27,7 +28,7 @@ from automap.service.cli.options.plans import ImportArguments, LaunchAnswers
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.plan.view import print_plan
-from automap.service.cli.terminal import console
+from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import EXIT_NO_PLAN, BadInputError, naming_options
 from automap.service.cli.terminal.files import write_file
 from automap.service.errors.fields import field_errors
@@ -35,8 +36,10 @@ from automap.service.errors.fields import field_errors
 SPEC, PLACEMENT = "spec.yaml", "placement.json"
 _LENGTHS = TypeAdapter(LengthSpec)
 RUNS, FAILS = "fits, and runs as it says", "does not run as it says"
+OTHERWISE = "is not priced as what it says"
 """What becomes of a launch that can be priced."""
 SECTIONS = {
+    "priced otherwise": OTHERWISE,
     "contradiction": "contradicts itself",
     "without effect": "without effect",
     "replaced": "of an earlier version",
@@ -66,16 +69,24 @@ def run_import(given: ImportArguments) -> None:
         try:
             plan = backend.estimate(imported.spec, imported.placement)
         except InfeasibleError:
-            if not given.show.json:
-                show_failure([each.text for each in of_kind(imported, "does not fit")])
+            unfit = [each.text for each in of_kind(imported, "does not fit")]
+            if unfit and not given.show.json:
+                show_failure(unfit)
             raise
     found = hazards(imported, plan)
     if given.show.json:
         _write_json(imported, plan, found)
     else:
         _show_plan(imported, plan, found, given)
-    if found:
+    if verdict_of(imported, found) != RUNS:
         raise typer.Exit(EXIT_NO_PLAN)
+
+
+def verdict_of(imported: Imported, found: list[Reason]) -> str:
+    """What becomes of a launch that has a price; `found` are its hazards."""
+    if found:
+        return FAILS
+    return OTHERWISE if of_kind(imported, "priced otherwise") else RUNS
 
 
 def _imported(given: ImportArguments) -> Imported:
@@ -205,7 +216,7 @@ def _logged(given: LaunchAnswers, target: str) -> dict[str, LengthSpec]:
 
 def _write_json(imported: Imported, plan: Plan, found: list[Reason]) -> None:
     document = imported.model_dump(mode="json", by_alias=True, exclude_none=True)
-    document["verdict"] = FAILS if found else RUNS
+    document["verdict"] = verdict_of(imported, found)
     document["hazards"] = [each.model_dump(mode="json", exclude_none=True) for each in found]
     document["plan"] = plan.model_dump(mode="json", by_alias=True)
     console.write_json(json.dumps(document, indent=2))
@@ -266,10 +277,21 @@ def _show_plan(imported: Imported, plan: Plan, found: list[Reason], given: Impor
         # Budgets of tokens are priced as so many sequences, which need not divide a batch.
         update = {"runs_with": [*plan.runs_with, imported.target]}
         plan = plan.model_copy(update=update)
-    if not found and not given.show.quiet:
-        out.print(Text(f"\n{RUNS}", style="bold green"))
+    if verdict_of(imported, found) == RUNS and not given.show.quiet:
+        out.print(_fits(imported, plan))
     if given.show.quiet:
         out.print(headline(plan), soft_wrap=True)
         return
     out.print()
     print_plan(plan, out, unicode=console.unicode_output(), with_details=given.details)
+
+
+def _fits(imported: Imported, plan: Plan) -> Text:
+    """The verdict of a launch that runs as it says: that it fits, or how likely it does not."""
+    target = next(target for name, target in TARGETS.items() if name == imported.target)
+    allowed = target.max_out_of_memory_probability
+    chance = plan.out_of_memory_probability or 0.0
+    if chance <= allowed:
+        return Text(f"\n{RUNS}", style="bold green")
+    told = f"may run out of memory ({formats.chance(chance)}), and else runs as it says"
+    return Text(f"\n{told}", style="bold yellow")

@@ -179,9 +179,13 @@ def test_what_cannot_be_is_refused_by_key_and_line(change: tuple[str, str], word
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ([("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  group_size: 4")], "replaced", "gconfig.n_samples"),
-        ([("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  mini_batches: 4")], "unknown key", "not described"),
-        ([("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  use_lora: true")], "not priced", "LoRA"),
+        (
+            [("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  group_size: 4")],
+            "does not fit",
+            "gconfig.n_samples",
+        ),
+        ([("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  mini_batches: 4")], "does not fit", "no key of"),
+        ([("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  use_lora: true")], "priced otherwise", "LoRA"),
         ([("max_tokens_per_mb: 10240", "max_tokens_per_mb: 512")], "contradiction", "goes alone"),
         ([("n_gpus_per_node: 8", "n_gpus_per_node: 4")], "does not fit", "1 × 4"),
         (

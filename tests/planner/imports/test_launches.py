@@ -61,6 +61,17 @@ def told(imported: Imported, kind: str) -> list[str]:
     return [f"{each.line}: {each.text}" for each in imported.remarks if each.kind == kind]
 
 
+@pytest.mark.parametrize("engine", ["fsdp", "megatron"])
+def test_adapters_are_read_with_both_engines(engine: str) -> None:
+    lora = {"actor_rollout_ref.model.lora_rank": "32", "actor_rollout_ref.model.lora.rank": "32"}
+    changed = {f"{ACTOR}.strategy": engine} | lora
+    if engine == "megatron":
+        changed |= {"model_engine": "megatron"}
+    [actor] = [model for role, model in read_base(**changed).spec.models.items() if role == "actor"]
+    assert actor.lora is not None
+    assert actor.lora.rank == 32
+
+
 def test_units_and_defaults_are_verls() -> None:
     found = read_base()
     workload = found.spec.workload
