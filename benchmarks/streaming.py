@@ -25,6 +25,7 @@ from rich.table import Table
 
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord, read_records
+from automap.planner.catalogue import architecture
 from automap.planner.plan.types import Plan
 from benchmarks.learning import metrics_of
 from benchmarks.tiny_jobs import tiny_job
@@ -42,18 +43,9 @@ def job(
     """The job with so many chunks; 0: without streams."""
 
     def change(document: dict[str, Any]) -> None:
-        document["models"]["reference"] = {
-            "architecture": {
-                "num_layers": reference_layers,
-                "hidden_size": 64,
-                "intermediate_size": 128,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 2,
-                "head_dim": 32,
-                "vocab_size": 256,
-                "max_position_embeddings": 2048,
-            }
-        }
+        sizes = architecture("tiny-llama").model_dump(mode="json", exclude_unset=True)
+        deeper = sizes | {"num_layers": reference_layers}
+        document["models"]["reference"] = {"architecture": deeper}
         document["workload"] |= {
             "prompts_per_iteration": 32,
             "response_length": {"mean": 12, "max": 24},
