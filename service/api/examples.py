@@ -230,3 +230,7 @@ DESCRIPTION_EXAMPLES: dict[str, dict[str, Any]] = {
     },
     "given away": {"summary": "To another owner, by an admin", "value": {"owner": "bob"}},
 }
+JOB_PATCH_EXAMPLES: dict[str, dict[str, Any]] = {
+    **DESCRIPTION_EXAMPLES,
+    "hurried": {"summary": "Before those that were given none", "value": {"priority": 10}},
+}

@@ -17,7 +17,7 @@ from automap.service.schemas.access import NewApiKey, Scope
 from automap.service.schemas.budgets import NewBudget
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.descriptions import DescriptionPatch
-from automap.service.schemas.jobs import JobRequest
+from automap.service.schemas.jobs import JobPatch, JobRequest
 from automap.service.schemas.measurements import MeasureRequest
 from automap.service.schemas.problems import Problem
 from automap.service.schemas.profiles import NewProfile
@@ -45,6 +45,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewApiKey,
     NewBudget,
     DescriptionPatch,
+    JobPatch,
     Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which

@@ -1,7 +1,7 @@
 """Plans and jobs that are given to somebody else: by whom, and that it is written down."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
@@ -9,6 +9,8 @@ from automap.service.api.dependencies import ServiceDep
 from automap.service.api.refusals import MissingScopeError
 from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.use_cases.service_parts import Caller
+
+Patch = TypeVar("Patch", bound=DescriptionPatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Owners:
     request: Request
     caller: Caller
 
-    def may_give(self, patch: DescriptionPatch) -> DescriptionPatch:
+    def may_give(self, patch: Patch) -> Patch:
         """The patch, if the caller may do what it says.
 
         Raises:
@@ -28,10 +30,10 @@ class Owners:
             raise MissingScopeError("admin", self.caller.scopes)
         return patch
 
-    def note(self, before: str, patch: DescriptionPatch) -> None:
-        """Have the audit log say whose it was and is."""
-        if patch.owner not in (None, before):
-            self.request.state.change = f"owner: {before} -> {patch.owner}"
+    def note(self, change: str) -> None:
+        """Have the audit log say what was changed, if it is to know."""
+        if change:
+            self.request.state.change = change
 
 
 async def _owners(request: Request, service: ServiceDep) -> Owners:

@@ -4,16 +4,20 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import (
-    Field,
-    JsonValue,
-)
+from pydantic import Field, JsonValue, field_validator
 
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import GivenAlgorithm, JobSpec
 from automap.service.schemas.base import ApiModel, Moment, OlderDocument
-from automap.service.schemas.descriptions import Description, Labels, ListQuery, Notes, Title
+from automap.service.schemas.descriptions import (
+    Description,
+    DescriptionPatch,
+    Labels,
+    ListQuery,
+    Notes,
+    Title,
+)
 from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
@@ -39,6 +43,7 @@ class CallSeconds(ApiModel):
     count: int = Field(description="How often it was measured")
 
 
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
 JobSort = Literal["-created_at", "created_at", "name", "-name"]
 
 
@@ -117,6 +122,19 @@ class JobRecord(PlanJob):
     )
 
 
+class JobPatch(DescriptionPatch):
+    """A merge patch (RFC 7396) of a job; its priority may change for as long as it is queued."""
+
+    priority: Priority | None = Field(default=None, description="Jobs with more are run first")
+
+    @field_validator("priority")
+    @classmethod
+    def _some(cls, given: int | None) -> int:
+        if given is None:
+            raise ValueError("a job has some: 0 is that of a job that was given none")
+        return given
+
+
 class JobRequest(ApiModel):
     """What to run, a stored plan or a spec that is planned first, and how."""
 
@@ -128,9 +146,7 @@ class JobRequest(ApiModel):
     name: Title | None = Field(default=None, description="Null: the spec's name")
     labels: Labels = Field(default={})
     notes: Notes | None = None
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
-        default=0, description="Jobs with more are run first"
-    )
+    priority: Priority = Field(default=0, description="Jobs with more are run first")
 
 
 class JobQuery(ListQuery):

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, exists, select
 from sqlalchemy.orm import Session, joinedload, selectinload
 
-from automap.service.errors.domain import InvalidInputError, NotFoundError
+from automap.service.errors.domain import ConflictError, InvalidInputError, NotFoundError
 from automap.service.errors.fields import FieldError
 from automap.service.schemas.descriptions import (
     MAX_LABELS,
@@ -15,6 +15,7 @@ from automap.service.schemas.descriptions import (
     ListQuery,
     NewDescription,
 )
+from automap.service.schemas.jobs import JobPatch
 from automap.service.storage.tables import JobRow, JobTextRow, PlanRow, PlanTextRow
 
 Row = TypeVar("Row", PlanRow, JobRow)
@@ -85,7 +86,7 @@ def describe_new(row: PlanRow, described: NewDescription) -> None:
 
 
 def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> str:
-    """Change what is said of a plan; whose it was.
+    """Change what is said of a plan; what the audit log is to know.
 
     Raises:
         NotFoundError: there is no such plan.
@@ -99,18 +100,18 @@ def describe_plan(session: Session, plan_id: UUID, patch: DescriptionPatch) -> s
     ).one_or_none()
     if row is None:
         raise NotFoundError("plan", plan_id)
-    before = row.owner
-    _describe(row, patch, usual=row.spec_name)
+    changes = _describe(row, patch, usual=row.spec_name)
     row.text.text = text_of_plan(row)
-    return before
+    return "; ".join(changes)
 
 
-def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> str:
-    """Change what is said of a job; whose it was.
+def change_job(session: Session, job_id: UUID, patch: JobPatch) -> str:
+    """Change what is said of a job, or its turn; what the audit log is to know.
 
     Raises:
         NotFoundError: there is no such job.
         InvalidInputError: it would have too many labels.
+        ConflictError: another priority is wanted, and it waits for no turn.
     """
     row = session.scalars(
         select(JobRow)
@@ -120,19 +121,27 @@ def describe_job(session: Session, job_id: UUID, patch: DescriptionPatch) -> str
     ).one_or_none()
     if row is None:
         raise NotFoundError("job", job_id)
-    before = row.owner
-    _describe(row, patch, usual=MEASUREMENT if row.plan is None else row.plan.spec_name)
+    changes = _describe(row, patch, usual=MEASUREMENT if row.plan is None else row.plan.spec_name)
+    if patch.priority is not None and patch.priority != row.priority:
+        if row.status != "queued":
+            raise ConflictError(
+                f"Job {job_id} is {row.status}: only a queued job can be given another priority"
+            )
+        changes.append(f"priority: {row.priority} -> {patch.priority}")
+        row.priority = patch.priority
     row.text.text = text_of_job(row, "" if row.plan is None else row.plan.text.text)
-    return before
+    return "; ".join(changes)
 
 
-def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> None:
+def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> list[str]:
     given = patch.model_fields_set
+    changes = []
     if "name" in given:
         row.name = patch.name or usual
     if "notes" in given:
         row.notes = patch.notes
-    if patch.owner is not None:
+    if patch.owner is not None and patch.owner != row.owner:
+        changes.append(f"owner: {row.owner} -> {patch.owner}")
         row.owner = patch.owner
     merged = {**row.labels, **patch.labels}
     row.labels = {key: value for key, value in merged.items() if value is not None}
@@ -144,3 +153,4 @@ def _describe(row: PlanRow | JobRow, patch: DescriptionPatch, *, usual: str) -> 
             remedy="take some off: null in place of a value",
         )
         raise InvalidInputError([error])
+    return changes

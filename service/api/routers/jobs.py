@@ -17,14 +17,14 @@ from automap.service.api.dependencies import (
     SessionDep,
 )
 from automap.service.api.event_stream import EVENT_SCHEMA, event_stream
-from automap.service.api.examples import DESCRIPTION_EXAMPLES, JOB_EXAMPLES
+from automap.service.api.examples import JOB_EXAMPLES, JOB_PATCH_EXAMPLES
 from automap.service.api.openapi import CSV_TOO, problem_responses, response_headers
 from automap.service.api.owners import OwnersDep
 from automap.service.api.routing import router_for_keys
 from automap.service.schemas.base import Body, Page
-from automap.service.schemas.descriptions import DescriptionPatch
 from automap.service.schemas.jobs import (
     UNFINISHED,
+    JobPatch,
     JobQuery,
     JobRecord,
     JobRequest,
@@ -37,9 +37,7 @@ from automap.service.use_cases import jobs
 router = router_for_keys("jobs", "/v1/jobs")
 
 JobBody = Annotated[Body[JobRequest], Depends(body_of(JobRequest, what="The job"))]
-DescriptionBody = Annotated[
-    Body[DescriptionPatch], Depends(body_of(DescriptionPatch, what="The description"))
-]
+PatchBody = Annotated[Body[JobPatch], Depends(body_of(JobPatch, what="The description"))]
 LastEventHeader = Annotated[
     int,
     Header(
@@ -120,19 +118,19 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
 
 @router.patch(
     "/{job_id}",
-    summary="Describe a job",
-    responses=problem_responses(400, 404, 413, 415, 422, 503),
-    openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
+    summary="Describe a job, or change its priority",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503),
+    openapi_extra=body_docs(JobPatch, JOB_PATCH_EXAMPLES),
 )
 def describe_job(
-    job_id: UUID, body: DescriptionBody, session: SessionDep, owners: OwnersDep
+    job_id: UUID, body: PatchBody, session: SessionDep, owners: OwnersDep
 ) -> AnyJobRecord:
     """Rename a job, note something of it, put labels on it or take them off (RFC 7396).
 
+    A queued one may be given another `priority`: the workers look at it as they take the next job.
     A key with the scope `admin` may give it to another `owner`, to whose costs it then belongs.
     """
-    before = descriptions.describe_job(session, job_id, owners.may_give(body.content))
-    owners.note(before, body.content)
+    owners.note(descriptions.change_job(session, job_id, owners.may_give(body.content)))
     session.flush()
     return jobs.find_job(session, job_id)
 

@@ -185,8 +185,7 @@ def describe_plan(
 
     A key with the scope `admin` may give it to another `owner`; its jobs stay whose they are.
     """
-    before = descriptions.describe_plan(session, plan_id, owners.may_give(body.content))
-    owners.note(before, body.content)
+    owners.note(descriptions.describe_plan(session, plan_id, owners.may_give(body.content)))
     session.flush()
     return plan_records.plan_summary(session, plan_id)
 

@@ -156,6 +156,9 @@ class LabelArguments:
     owner: str | None = option(
         "Give it to somebody else, which needs a key with the scope admin.", metavar="NAME"
     )
+    priority: int | None = option(
+        "Of a queued job: those with more are run first.", metavar="N", min=-1000, max=1000
+    )
 
 
 @dataclass(frozen=True)

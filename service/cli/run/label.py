@@ -20,11 +20,17 @@ def run_label(given: LabelArguments) -> None:
         patch["notes"] = given.notes or None
     if given.owner is not None:
         patch["owner"] = given.owner
-    found = service.ask("PATCH", f"{_kind(service, given.id)}/{given.id}", data=patch).json()
+    kind = _kind(service, given.id)
+    if given.priority is not None:
+        if kind == "plans":
+            raise BadInputError("--priority: the id is of a plan, and only jobs have a turn")
+        patch["priority"] = given.priority
+    found = service.ask("PATCH", f"{kind}/{given.id}", data=patch).json()
     labels = ", ".join(f"{key}={value}" for key, value in found["labels"].items()) or "no labels"
     whose = "" if given.owner is None else f", now of {found['owner']}"
+    turn = "" if given.priority is None else f", priority {found['priority']}"
     console.stdout_console().print(
-        Text(formats.printable(f"{found['name']}: {labels}{whose}")), soft_wrap=True
+        Text(formats.printable(f"{found['name']}: {labels}{whose}{turn}")), soft_wrap=True
     )
 
 

@@ -284,6 +284,7 @@ def test_jobs_are_labelled_found_run_again_and_summed_up(server, database, capsy
     assert "owner: local -> ada" in " ".join(told("audit", "--json").split())
     told("label", job_id, "--owner", "local")
     assert "KEY=VALUE" in refused("label", job_id, "team")
+    assert "only jobs have a turn" in refused("label", plan_id, "--priority", "3")
     for options in (("--find", "NIGHT"), ("--label", "team:math"), ("--owner", "local")):
         assert job_id in told("jobs", *options)
     assert job_id not in told("jobs", "--find", "day")

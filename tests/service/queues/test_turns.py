@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
+from httpx import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -179,6 +180,27 @@ def test_a_queued_job_says_what_it_waits_for(client: TestClient, database: Datab
         plan = session.get_one(PlanRow, row.plan_id)
         plan.status, plan.plan, plan.finished_at = "queued", None, None
     assert told(bob) == "its plan, which is queued"
+
+
+def test_a_queued_job_is_given_another_turn(client: TestClient, database: Database) -> None:
+    def changed(job_id: UUID, **patch: object) -> Response:
+        return client.patch(f"/v1/jobs/{job_id}", json=patch)
+
+    first, second = queued(database, "ann"), queued(database, "ann")
+    answer = changed(second, priority=7, labels={"team": "math"})
+    assert (answer.status_code, answer.json()["priority"]) == (200, 7)
+    assert client.get(f"/v1/jobs/{first}").json()["waits_for"].startswith("its turn, after job")
+    assert claimed(database) == second
+    refused = changed(second, priority=3, name="late")
+    assert refused.status_code == 409
+    assert "only a queued job can be given another priority" in refused.json()["detail"]
+    assert client.get(f"/v1/jobs/{second}").json()["name"] != "late"
+    assert changed(second, priority=7, name="as it was").status_code == 200
+    for wrong in (None, 1001, "high"):
+        problem = changed(first, priority=wrong)
+        assert (problem.status_code, problem.json()["errors"][0]["field"]) == (422, "priority")
+    plan = client.get(f"/v1/jobs/{first}").json()["plan_id"]
+    assert client.patch(f"/v1/plans/{plan}", json={"priority": 1}).status_code == 422
 
 
 def test_what_it_waits_for_is_what_workers_take(database: Database) -> None:
