@@ -19,7 +19,6 @@ from automap.executor.telemetry.run_report import DeviceFingerprint
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.process import ProcessContext
 from automap.executor.workers.protocols import THREE_D_PER_REPLICA, transfer
-from automap.executor.workers.rendezvous import Rendezvous
 
 
 class Rollout(Protocol):
@@ -86,8 +85,9 @@ class Factories:
 class SyncPlace:
     """Where a rank stands among the senders and receivers of a weight sync."""
 
-    meeting: Rendezvous
-    """Opened by the home's rank 0."""
+    host: str
+    port: int
+    """Port of a TCPStore that the home's rank 0 serves."""
     rank: int
     """Within the own copy."""
     home: ModelSetup
