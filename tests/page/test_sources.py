@@ -3,6 +3,7 @@
 import json
 import re
 
+from automap.service.api.page import BUILT
 from tests.page.site import ROOT
 
 PAGE = ROOT / "page"
@@ -40,3 +41,11 @@ def test_documents_have_nothing_inline() -> None:
     for name in ("index.html", "docs.html"):
         text = (PAGE / name).read_text(encoding="utf-8")
         assert not re.findall(r"<style|style=|\son\w+=|<script(?![^>]*\ssrc=)", text)
+
+
+def test_licences_go_with_what_is_bundled(built: None) -> None:
+    text = (BUILT / "licences.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^## (\S+) - ", text, re.MULTILINE))
+    package = json.loads((PAGE / "package.json").read_text(encoding="utf-8"))
+    assert {*package["dependencies"], "d3-scale", "swagger-ui-dist"} <= named
+    assert text.count("Permission is hereby granted") >= 3

@@ -3,6 +3,7 @@ import { api } from "../api/client";
 import { useResource } from "../api/resource";
 import type { Budget, Cost } from "../api/types";
 import { withQuery, type Place } from "../router";
+import { ShareBar } from "../shared/charts";
 import * as format from "../shared/format";
 import { Figure, Loaded, Table, useTitle } from "../shared/parts";
 
@@ -104,8 +105,6 @@ function Day(props: { name: string; value: string; change: (value: string) => vo
   );
 }
 
-const WIDE = 240;
-
 function Groups({ items, by }: { items: Cost[]; by: string }) {
   // Where nothing has a price, hours are compared.
   const measure = items.some((each) => each.price > 0) ? "price" : "gpu_hours";
@@ -115,6 +114,7 @@ function Groups({ items, by }: { items: Cost[]; by: string }) {
   return (
     <Table
       label="Costs"
+      class="costs"
       columns={[
         what.charAt(0).toUpperCase() + what.slice(1),
         "#Runs",
@@ -130,14 +130,7 @@ function Groups({ items, by }: { items: Cost[]; by: string }) {
           <td class="number">{hours(each.gpu_hours)}</td>
           <td class="number strong">{format.price(each.price)}</td>
           <td>
-            <svg
-              role="img"
-              aria-label={`${format.percent(share(each))} of the largest`}
-              width={WIDE}
-              height={14}
-            >
-              <rect class="dot" width={Math.max(1, share(each) * WIDE)} height={14} rx={2} />
-            </svg>
+            <ShareBar label={`${format.percent(share(each))} of the largest`} share={share(each)} />
           </td>
         </tr>
       ))}

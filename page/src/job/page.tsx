@@ -1,5 +1,5 @@
 /** A job while it runs and after: progress, reward, seconds beside the plan's, drift, log. */
-import type { DescriptionPatch } from "../api/types";
+import type { JobPatch } from "../api/types";
 import { api } from "../api/client";
 import { useAction, useResource } from "../api/resource";
 import {
@@ -38,8 +38,12 @@ export function JobPage({ place }: { place: Place }) {
                 ⚠ {warning}.
               </p>
             ))}
-          {found.kind === "profile" ? <Measurement job={found} /> : <Run job={found} />}
-          <Log id={found.id} open={isOpen(found.status)} />
+          <div class="wall">
+            <div>
+              {found.kind === "profile" ? <Measurement job={found} /> : <Run job={found} />}
+            </div>
+            <Log id={found.id} open={isOpen(found.status)} />
+          </div>
         </>
       )}
     </Loaded>
@@ -91,7 +95,7 @@ function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
               const params = { path: { job_id: job.id } };
               await api.PATCH("/v1/jobs/{job_id}", {
                 params,
-                body: patch as Required<DescriptionPatch>,
+                body: patch as Required<JobPatch>,
               });
               onChange();
             }}

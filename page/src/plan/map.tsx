@@ -2,7 +2,7 @@
 import { useContext } from "preact/hooks";
 import type { CopyPlan, GpuDescription, Plan } from "../api/types";
 import { chance, count, gib, gpus as gpuNumbers, layout } from "../shared/format";
-import { useWidth } from "../shared/parts";
+import { useSize } from "../shared/parts";
 import { rowLabel } from "./gantt";
 import { LinkedContext, onPress } from "./linked";
 import { nodeGroups, phasesOf, sum, type NodeGroup, type Phase, type Segment } from "./timeline";
@@ -105,7 +105,9 @@ function PoolMap(props: {
   segments: Segment[];
   colours: Map<string, string>;
 }) {
-  const [element, width] = useWidth();
+  const [element, size] = useSize();
+  // Drawn in units that are pixels where text is of its usual size.
+  const width = size.width / size.scale;
   const { pool } = props;
   const groups = nodeGroups(pool.name, props.segments, pool.perNode, pool.numNodes, APART);
   const least = pool.perNode * (LEAST_CELL + GAP) + 2 * MARGIN;
@@ -125,6 +127,7 @@ function PoolMap(props: {
     lanes,
     colours: props.colours,
   };
+  const height = rows * (drawing.height + BETWEEN);
   const x = (index: number) => (index % columns) * (wide + BETWEEN);
   const y = (index: number) => Math.floor(index / columns) * (drawing.height + BETWEEN);
   return (
@@ -136,8 +139,9 @@ function PoolMap(props: {
       <svg
         role="group"
         aria-label={`Nodes of ${pool.name} and their GPUs`}
-        width={width}
-        height={rows * (drawing.height + BETWEEN)}
+        width={size.width}
+        height={height * size.scale}
+        viewBox={`0 0 ${width} ${height}`}
       >
         {width > 0 &&
           groups.map((group, index) => (

@@ -1,10 +1,12 @@
 /** Memory of a GPU by phase and by kind, against what it has. */
+import { scaleBand, scaleLinear } from "@visx/scale";
+import { Bar, BarStackHorizontal, Line } from "@visx/shape";
 import { useContext } from "preact/hooks";
 import { chance, gib, percent } from "../shared/format";
-import { Table } from "../shared/parts";
+import { Table, useSize } from "../shared/parts";
 import { rowLabel } from "./gantt";
 import { LinkedContext, usePointing } from "./linked";
-import { KINDS, phasesOf, sum, type Kind, type Phase, type Segment } from "./timeline";
+import { KINDS, phasesOf, type Kind, type Phase, type Segment } from "./timeline";
 
 const words = (kind: Kind) => kind.replace("_", " ").replace("kv", "KV");
 
@@ -61,14 +63,14 @@ export function Memory({ segments }: { segments: Segment[] }) {
   );
 }
 
-const WIDE = 190;
 const TALL = 16;
+/** Room to the right for an interval that reaches above what the GPU has. */
+const BEYOND = 12;
 
 function Row({ phase, kinds, capacity }: { phase: Phase; kinds: Kind[]; capacity: number }) {
   const links = useContext(LinkedContext);
   const name = phase.call?.id ?? "";
   const pointing = usePointing(name);
-  const x = (bytes: number) => (bytes / capacity) * WIDE;
   const bounds = phase.call?.peak_bytes_interval ?? null;
   const risk = phase.call?.out_of_memory_probability ?? null;
   const parts = kinds.map((kind) => `${words(kind)} ${gib(phase.bytes[kind])}`).join(", ");
@@ -82,34 +84,73 @@ function Row({ phase, kinds, capacity }: { phase: Phase; kinds: Kind[]; capacity
     >
       <th scope="row">{name || "all the time"}</th>
       <td>
-        <svg
-          role="img"
-          aria-label={`${gib(phase.total)} of ${gib(capacity)} GiB: ${parts}`}
-          width={WIDE + 12}
-          height={TALL}
-        >
-          <rect class="capacity" width={WIDE} height={TALL} />
-          {kinds.map((kind, index) => (
-            <rect
-              key={kind}
-              class={`kind kind-${KINDS.indexOf(kind)}`}
-              x={x(sum(kinds.slice(0, index).map((each) => phase.bytes[each])))}
-              width={x(phase.bytes[kind])}
-              height={TALL}
-            />
-          ))}
-          {bounds && fullest && (
-            <path
-              class="interval"
-              d={`M${x(bounds.low)} 8H${Math.min(WIDE + 10, x(bounds.high))}m0 -4v8M${x(bounds.low)} 4v8`}
-            />
-          )}
-          <line class="limit" x1={WIDE} x2={WIDE} y1={0} y2={TALL} />
-        </svg>
+        <PhaseBar
+          label={`${gib(phase.total)} of ${gib(capacity)} GiB: ${parts}`}
+          phase={phase}
+          kinds={kinds}
+          capacity={capacity}
+          bounds={fullest ? bounds : null}
+        />
       </td>
       <td class="number">{gib(phase.total)}</td>
       <td class="number">{capacity ? percent(phase.total / capacity) : "–"}</td>
       <td class="number">{risk === null || !fullest ? "–" : chance(risk)}</td>
     </tr>
+  );
+}
+
+/** Kinds of bytes one after another, what the GPU has, and a bracket from the least to the most. */
+function PhaseBar(props: {
+  label: string;
+  phase: Phase;
+  kinds: Kind[];
+  capacity: number;
+  bounds: { low: number; high: number } | null;
+}) {
+  const [element, { width, scale }] = useSize();
+  const tall = TALL * scale;
+  const inner = Math.max(1, width - BEYOND);
+  const x = scaleLinear<number>({ domain: [0, props.capacity], range: [0, inner] });
+  const y = scaleBand<string>({ domain: [""], range: [0, tall] });
+  const [low, high] = [x(props.bounds?.low ?? 0), x(props.bounds?.high ?? 0)];
+  const ends = [low, Math.min(inner + BEYOND - 2, high)];
+  return (
+    <div ref={element} class="share">
+      <svg role="img" aria-label={props.label} width={width} height={tall}>
+        <Bar className="capacity" width={inner} height={tall} />
+        <BarStackHorizontal<Phase, Kind>
+          data={[props.phase]}
+          keys={props.kinds}
+          value={(phase, kind) => phase.bytes[kind]}
+          y={() => ""}
+          xScale={x}
+          yScale={y}
+          color={(kind) => kind}
+        >
+          {(stacks) =>
+            stacks.flatMap(({ key, bars }) =>
+              bars.map(({ x, width, height }) => (
+                <Bar
+                  key={key}
+                  className={`kind kind-${KINDS.indexOf(key)}`}
+                  x={x}
+                  width={width}
+                  height={height}
+                />
+              )),
+            )
+          }
+        </BarStackHorizontal>
+        {props.bounds && (
+          <g class="interval">
+            <Line from={{ x: low, y: tall / 2 }} to={{ x: ends[1]!, y: tall / 2 }} />
+            {ends.map((end, index) => (
+              <Line key={index} from={{ x: end, y: tall / 4 }} to={{ x: end, y: (3 * tall) / 4 }} />
+            ))}
+          </g>
+        )}
+        <Line className="limit" from={{ x: inner, y: 0 }} to={{ x: inner, y: tall }} />
+      </svg>
+    </div>
   );
 }

@@ -1,16 +1,25 @@
-/** Two charts with axes: lines over iterations, and points of seconds against price. */
+/** Charts with axes: lines over iterations, points of seconds against price, bars in tables. */
+import { AxisBottom, AxisLeft } from "@visx/axis";
+import { GridRows } from "@visx/grid";
+import { Group } from "@visx/group";
+import { scaleLinear } from "@visx/scale";
+import { Bar, Circle, Line as Straight, LinePath } from "@visx/shape";
 import type { ComponentChildren } from "preact";
-import { general, ticksBetween } from "./format";
-import { useWidth } from "./parts";
+import { general } from "./format";
+import { useSize } from "./parts";
 
-const LEFT = 52;
-const BOTTOM = 22;
-const TOP = 8;
-const RIGHT = 12;
+const MARGIN = { left: 52, right: 12, top: 8, bottom: 24 };
+
+/** A wide chart is tall, too, up to a bound; in pixels where text is of its usual size. */
+const SHAPE = 0.3;
+const TALLEST = 320;
+
+type Scale = ReturnType<typeof scaleLinear<number>>;
 
 interface Frame {
-  x: (value: number) => number;
-  y: (value: number) => number;
+  x: Scale;
+  y: Scale;
+  scale: number;
 }
 
 function Axes(props: {
@@ -18,37 +27,50 @@ function Axes(props: {
   height: number;
   xs: [number, number];
   ys: [number, number];
+  /** Across are numbers of iterations. */
+  whole?: boolean;
   children: (frame: Frame) => ComponentChildren;
 }) {
-  const [element, width] = useWidth();
-  const [[x0, x1], [y0, y1]] = [props.xs, props.ys];
-  const inner = Math.max(1, width - LEFT - RIGHT);
-  const tall = props.height - TOP - BOTTOM;
-  const x = (value: number) => LEFT + ((value - x0) / (x1 - x0 || 1)) * inner;
-  const y = (value: number) => TOP + (1 - (value - y0) / (y1 - y0 || 1)) * tall;
+  const [element, { width, scale }] = useSize();
+  const height = Math.max(props.height * scale, Math.min(SHAPE * width, TALLEST * scale));
+  const left = MARGIN.left * scale;
+  const across = Math.max(1, width - left - MARGIN.right * scale);
+  const tall = height - (MARGIN.top + MARGIN.bottom) * scale;
+  const x = scaleLinear<number>({ domain: props.xs, range: [0, across] });
+  const y = scaleLinear<number>({ domain: props.ys, range: [tall, 0] });
+  const ticks = x.ticks(Math.max(2, across / (90 * scale)));
   return (
     <div ref={element} class="chart">
-      <svg role="img" aria-label={props.label} width={width} height={props.height}>
-        {ticksBetween(y0, y1, 4).map((tick) => (
-          <g key={tick}>
-            <line class="grid" x1={LEFT} x2={width - RIGHT} y1={y(tick)} y2={y(tick)} />
-            <text class="tick" x={LEFT - 6} y={y(tick) + 4} text-anchor="end">
-              {general(tick, 4)}
-            </text>
-          </g>
-        ))}
-        {ticksBetween(x0, x1, Math.max(2, inner / 90)).map((tick) => (
-          <text
-            key={tick}
-            class="tick"
-            x={x(tick)}
-            y={props.height - 4}
-            text-anchor={x(tick) > width - 40 ? "end" : "middle"}
-          >
-            {general(tick, 6)}
-          </text>
-        ))}
-        {width > 0 && props.children({ x, y })}
+      <svg role="img" aria-label={props.label} width={width} height={height}>
+        {width > 0 && (
+          <Group left={left} top={MARGIN.top * scale}>
+            <GridRows className="grid" scale={y} width={across} numTicks={4} />
+            <AxisLeft
+              scale={y}
+              numTicks={4}
+              hideAxisLine
+              hideTicks
+              tickLength={6}
+              tickFormat={(value) => general(Number(value), 4)}
+              tickLabelProps={{ className: "tick", textAnchor: "end", dy: "0.33em" }}
+            />
+            <AxisBottom
+              scale={x}
+              top={tall}
+              hideTicks
+              axisLineClassName="axis"
+              tickLength={6 * scale}
+              tickValues={props.whole ? ticks.filter(Number.isInteger) : ticks}
+              tickFormat={(value) => general(Number(value), 6)}
+              tickLabelProps={(value) => ({
+                className: "tick",
+                textAnchor: x(Number(value)) > across - 30 * scale ? "end" : "middle",
+                dy: "0.6em",
+              })}
+            />
+            {props.children({ x, y, scale })}
+          </Group>
+        )}
       </svg>
     </div>
   );
@@ -68,25 +90,20 @@ export function Line(props: { label: string; points: Point[]; predicted?: number
   const last = props.points.at(-1)?.[0] ?? 1;
   const first = props.points[0]?.[0] ?? 0;
   return (
-    <Axes label={props.label} height={150} xs={[first, last]} ys={[from, high + pad]}>
-      {({ x, y }) => (
+    <Axes label={props.label} height={170} xs={[first, last]} ys={[from, high + pad]} whole>
+      {({ x, y, scale }) => (
         <>
           {predicted !== null && (
-            <line
-              class="predicted"
-              x1={x(first)}
-              x2={x(last)}
-              y1={y(predicted)}
-              y2={y(predicted)}
+            <Straight
+              className="predicted"
+              from={{ x: x(first), y: y(predicted) }}
+              to={{ x: x(last), y: y(predicted) }}
             />
           )}
-          <polyline
-            class="line"
-            points={props.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ")}
-          />
+          <LinePath className="line" data={props.points} x={([a]) => x(a)} y={([, b]) => y(b)} />
           {props.points.length < 40 &&
             props.points.map(([a, b]) => (
-              <circle key={a} class="dot" cx={x(a)} cy={y(b)} r={2.5} />
+              <Circle key={a} className="dot" cx={x(a)} cy={y(b)} r={2.5 * scale} />
             ))}
         </>
       )}
@@ -100,26 +117,36 @@ export function Points(props: { label: string; points: Point[] }) {
   return (
     <Axes
       label={props.label}
-      height={220}
+      height={240}
       xs={[0, 1.1 * Math.max(...xs)]}
       ys={[0, 1.15 * Math.max(...ys)]}
     >
-      {({ x, y }) => (
+      {({ x, y, scale }) => (
         <>
-          <polyline
-            class="line"
-            points={props.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ")}
-          />
+          <LinePath className="line" data={props.points} x={([a]) => x(a)} y={([, b]) => y(b)} />
           {props.points.map(([a, b], index) => (
-            <g key={index}>
-              <circle class="dot" cx={x(a)} cy={y(b)} r={4} />
-              <text class="tick" x={x(a) + 7} y={y(b) - 6}>
+            <Group key={index} left={x(a)} top={y(b)}>
+              <Circle className="dot" r={4 * scale} />
+              <text class="tick" x={7 * scale} y={-6 * scale}>
                 {index + 1}
               </text>
-            </g>
+            </Group>
           ))}
         </>
       )}
     </Axes>
+  );
+}
+
+/** A bar as long as a share of the largest, for the cell of a table. */
+export function ShareBar(props: { label: string; share: number }) {
+  const [element, { width, scale }] = useSize();
+  const x = scaleLinear<number>({ domain: [0, 1], range: [0, width] });
+  return (
+    <div ref={element} class="share">
+      <svg role="img" aria-label={props.label} width={width} height={14 * scale}>
+        <Bar className="dot" width={Math.max(1, x(props.share))} height={14 * scale} rx={2} />
+      </svg>
+    </div>
   );
 }

@@ -116,16 +116,3 @@ export function moment(iso: string): string {
   const day = when.toLocaleDateString("en-CA");
   return `${day} ${when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" })}`;
 }
-
-/** Round numbers from `from` to `to`, about so many: 0, 20, 40, … */
-export function ticksBetween(from: number, to: number, about: number): number[] {
-  const least = (to - from) / Math.max(1, about);
-  if (!(least > 0)) return [from];
-  const power = 10 ** Math.floor(Math.log10(least));
-  const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= 0.999 * least) ?? 10);
-  const first = Math.ceil(from / step - 1e-9);
-  const last = Math.floor(to / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, index) =>
-    Number(((first + index) * step).toPrecision(12)),
-  );
-}

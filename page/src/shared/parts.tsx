@@ -132,19 +132,31 @@ export function Copy({ text, what }: { text: string; what: string }) {
   );
 }
 
+interface Size {
+  width: number;
+  /** How much larger than usual text is: on a wall, or where a person wants it so. */
+  scale: number;
+}
+
+const USUAL_TEXT = 14;
+
 /** The width of an element in pixels, kept up to date. */
-export function useWidth(): [{ current: HTMLDivElement | null }, number] {
+export function useSize(): [{ current: HTMLDivElement | null }, Size] {
   const element = useRef<HTMLDivElement | null>(null);
-  const [width, setWidth] = useState(0);
+  const [size, setSize] = useState<Size>({ width: 0, scale: 1 });
   useLayoutEffect(() => {
     const node = element.current;
     if (!node) return;
-    setWidth(node.clientWidth);
-    const observer = new ResizeObserver(() => setWidth(node.clientWidth));
+    const measure = () => {
+      const text = parseFloat(getComputedStyle(document.documentElement).fontSize);
+      setSize({ width: node.clientWidth, scale: text / USUAL_TEXT });
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
     observer.observe(node);
     return () => observer.disconnect();
   }, []);
-  return [element, width];
+  return [element, size];
 }
 
 export function useTitle(title: string): void {

@@ -1,4 +1,4 @@
-/** One colour per role, the same in map, chart and table; style.css has the hues. */
+/** One colour per role, the same in map, chart and table; style/drawings.css has the hues. */
 import type { Plan } from "../api/types";
 
 const USUAL = ["actor", "critic", "reference", "reward", "cost"];

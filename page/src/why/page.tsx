@@ -5,6 +5,7 @@ import { useAction } from "../api/resource";
 import type { Alternative, Explanation, Plan, Sensitivity, Strategy } from "../api/types";
 import * as format from "../shared/format";
 import { Table, Trouble } from "../shared/parts";
+import { ErrorBar } from "./error_bar";
 
 /** What was asked in this tab, as it takes a while and stays true. */
 const told = new Map<string, Explanation>();
@@ -12,10 +13,12 @@ const compared = new Map<string, Strategy[]>();
 
 export function Why({ id, plan }: { id: string; plan: Plan }) {
   return (
-    <>
+    <div class="wall later">
       <Strategies id={id} plan={plan} />
-      <Explained id={id} />
-    </>
+      <div>
+        <Explained id={id} />
+      </div>
+    </div>
   );
 }
 
@@ -192,8 +195,6 @@ function Alternatives({ of }: { of: Explanation }) {
   );
 }
 
-const HALF = 110;
-
 function Sensitivities({ of }: { of: Explanation }) {
   return (
     <section aria-labelledby="sensitivity">
@@ -218,7 +219,7 @@ function Sensitivities({ of }: { of: Explanation }) {
             <th scope="row">{each.subject}</th>
             <td class="number">{format.seconds(each.seconds)}</td>
             <td>
-              <ErrorBar of={each} />
+              <ErrorBar of={each} label={errorsText(each)} />
             </td>
             <td class="number">{errorText(each.less.error, each.less.searched)}</td>
             <td class="number">{errorText(each.more.error, each.more.searched)}</td>
@@ -253,25 +254,11 @@ function errorText(error: number | null, searched: number): string {
   return error === null ? `none to ${format.change(searched)}` : format.change(error);
 }
 
-/** Errors from a quarter to four times on a scale of ratios. */
-function ErrorBar({ of }: { of: Sensitivity }) {
-  const x = (error: number) =>
-    HALF + HALF * Math.max(-1, Math.min(1, Math.log(1 + error) / Math.log(4)));
-  const low = x(1 / (1 + of.spread) - 1);
+function errorsText({ less, more, spread }: Sensitivity): string {
   return (
-    <svg
-      role="img"
-      aria-label={`shorter by ${errorText(of.less.error, of.less.searched)}, longer by ${errorText(of.more.error, of.more.searched)}; 80 % within ±${format.percent(of.spread)}`}
-      width={2 * HALF + 4}
-      height={18}
-    >
-      <rect class="band" x={low} y={3} width={x(of.spread) - low} height={12} />
-      <line class="axis" x1={0} x2={2 * HALF} y1={9} y2={9} />
-      <line class="axis" x1={HALF} x2={HALF} y1={2} y2={16} />
-      {[of.less.error, of.more.error].map((error, index) =>
-        error === null ? null : <circle key={index} class="dot" cx={x(error)} cy={9} r={4} />,
-      )}
-    </svg>
+    `shorter by ${errorText(less.error, less.searched)}, ` +
+    `longer by ${errorText(more.error, more.searched)}; ` +
+    `80 % within ±${format.percent(spread)}`
   );
 }
 
