@@ -68,43 +68,45 @@ function Difference({ of }: { of: PlanDifference }) {
           text={format.gib}
         />
       </div>
-      <section aria-labelledby="placement">
-        <h2 id="placement">Placed or set otherwise</h2>
-        {of.placement.length === 0 && <p class="quiet">Nothing: the placements are the same.</p>}
-        {of.placement.length > 0 && (
-          <Table
-            label="Placed or set otherwise"
-            columns={["What", "First", "Second", "#Seconds more", "#GiB more"]}
-          >
-            {of.placement.map((each) => (
-              <tr key={each.of}>
-                <th scope="row">{each.of}</th>
-                <td class="words">{each.before}</td>
-                <td class="words">{each.after}</td>
-                <td class="number">{format.known(each.more_seconds, more(format.seconds))}</td>
-                <td class="number">{more(format.gib)(each.more_bytes)}</td>
-              </tr>
-            ))}
-          </Table>
-        )}
-      </section>
-      <section aria-labelledby="spec">
-        <h2 id="spec">Asked for otherwise</h2>
-        {of.spec.length === 0 && <p class="quiet">Nothing: the specs are the same.</p>}
-        {of.spec.length > 0 && (
-          <Table label="Asked for otherwise" columns={["Field", "First", "Second"]}>
-            {of.spec.map((each) => (
-              <tr key={each.field}>
-                <th scope="row">
-                  <code>{each.field}</code>
-                </th>
-                <td class="words">{fieldText(each.before)}</td>
-                <td class="words">{fieldText(each.after)}</td>
-              </tr>
-            ))}
-          </Table>
-        )}
-      </section>
+      <div class="wall even">
+        <section aria-labelledby="placement">
+          <h2 id="placement">Placed or set otherwise</h2>
+          {of.placement.length === 0 && <p class="quiet">Nothing: the placements are the same.</p>}
+          {of.placement.length > 0 && (
+            <Table
+              label="Placed or set otherwise"
+              columns={["What", "First", "Second", "#Seconds more", "#GiB more"]}
+            >
+              {of.placement.map((each) => (
+                <tr key={each.of}>
+                  <th scope="row">{each.of}</th>
+                  <td class="words">{each.before}</td>
+                  <td class="words">{each.after}</td>
+                  <td class="number">{format.known(each.more_seconds, more(format.seconds))}</td>
+                  <td class="number">{more(format.gib)(each.more_bytes)}</td>
+                </tr>
+              ))}
+            </Table>
+          )}
+        </section>
+        <section aria-labelledby="spec">
+          <h2 id="spec">Asked for otherwise</h2>
+          {of.spec.length === 0 && <p class="quiet">Nothing: the specs are the same.</p>}
+          {of.spec.length > 0 && (
+            <Table label="Asked for otherwise" columns={["Field", "First", "Second"]}>
+              {of.spec.map((each) => (
+                <tr key={each.field}>
+                  <th scope="row">
+                    <code>{each.field}</code>
+                  </th>
+                  <td class="words">{fieldText(each.before)}</td>
+                  <td class="words">{fieldText(each.after)}</td>
+                </tr>
+              ))}
+            </Table>
+          )}
+        </section>
+      </div>
     </>
   );
 }

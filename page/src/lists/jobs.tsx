@@ -4,6 +4,7 @@ import { withQuery, type Place } from "../router";
 import { count, moment, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
 import { askedOf, Choice, Csv, Filters, Narrowed, usePages, Whose } from "./filters";
+import { useWall, WHOSE_COLUMNS, WhoseCells } from "./wide";
 
 const STATES = ["queued", "starting", "running", "succeeded", "failed", "cancelled"] as const;
 const KINDS = ["run", "profile"] as const;
@@ -12,6 +13,7 @@ const SORT_TEXTS = { created_at: "oldest first", name: "name" } as const;
 const SORTS = Object.keys(SORT_TEXTS) as (keyof typeof SORT_TEXTS)[];
 
 const COLUMNS = ["State", "Job", "Progress", "#s / iteration", "#Predicted s", "Drift", "Made"];
+const WALL_COLUMNS = [...COLUMNS.slice(0, 2), "Algorithm", ...COLUMNS.slice(2), ...WHOSE_COLUMNS];
 
 export function JobList({ place }: { place: Place }) {
   useTitle("Jobs");
@@ -32,6 +34,7 @@ export function JobList({ place }: { place: Place }) {
     }),
   );
   const shown = pages.items;
+  const wall = useWall();
   return (
     <>
       <div class="title">
@@ -63,9 +66,9 @@ export function JobList({ place }: { place: Place }) {
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
-        <Table label="Jobs" class="list" columns={COLUMNS}>
+        <Table label="Jobs" class="list" columns={wall ? WALL_COLUMNS : COLUMNS}>
           {shown.map((job) => (
-            <Row key={job.id} job={job} />
+            <Row key={job.id} job={job} wall={wall} />
           ))}
         </Table>
       )}
@@ -85,8 +88,9 @@ function nameOf(job: JobSummary): string {
   return job.name || "measurement of the cluster";
 }
 
-function Row({ job }: { job: JobSummary }) {
+function Row({ job, wall }: { job: JobSummary; wall: boolean }) {
   const run = job.kind === "run" ? job : null;
+  const algorithm = run ? (run.algorithm ?? "own dataflow") : "profile";
   const [done, of] =
     job.kind === "run" ? [job.iteration, job.iterations] : [job.seconds, job.budget_seconds];
   return (
@@ -96,8 +100,9 @@ function Row({ job }: { job: JobSummary }) {
       </td>
       <th scope="row">
         <a href={`#/jobs/${job.id}`}>{nameOf(job)}</a>
-        <Whose of={job} list="jobs" first={run ? (run.algorithm ?? "own dataflow") : "profile"} />
+        {!wall && <Whose of={job} list="jobs" first={algorithm} />}
       </th>
+      {wall && <td>{algorithm}</td>}
       <td data-label="Progress">
         <progress value={done} max={of || 1} aria-label={`Progress of ${nameOf(job)}`} />{" "}
         {run ? `${count(done)} of ${count(of)}` : `${Math.round(done)} of ${Math.round(of)} s`}
@@ -112,6 +117,7 @@ function Row({ job }: { job: JobSummary }) {
       <td data-label="Made">
         <time dateTime={job.created_at}>{moment(job.created_at)}</time>
       </td>
+      {wall && <WhoseCells of={job} list="jobs" />}
     </tr>
   );
 }

@@ -5,6 +5,7 @@ import { go, withQuery, type Place } from "../router";
 import { count, gap, known, moment, price, seconds } from "../shared/format";
 import { State, Table, Trouble, useTitle } from "../shared/parts";
 import { askedOf, Choice, Csv, Filters, Narrowed, usePages, Whose } from "./filters";
+import { useWall, WHOSE_COLUMNS, WhoseCells } from "./wide";
 
 const STATES = ["queued", "running", "succeeded", "failed", "cancelled"] as const;
 const ALGORITHMS = [
@@ -40,6 +41,17 @@ const COLUMNS = [
   "Compare",
 ];
 
+const WALL_COLUMNS = [
+  ...COLUMNS.slice(0, 2),
+  "Algorithm",
+  "Objective",
+  ...COLUMNS.slice(2, 7),
+  "#Proven at least",
+  ...COLUMNS.slice(7, -1),
+  ...WHOSE_COLUMNS,
+  "Compare",
+];
+
 export function PlanList({ place }: { place: Place }) {
   useTitle("Plans");
   const status = STATES.find((each) => each === place.query.get("status"));
@@ -58,6 +70,7 @@ export function PlanList({ place }: { place: Place }) {
       },
     }),
   );
+  const wall = useWall();
   const [chosen, setChosen] = useState<string[]>([]);
   const choose = (id: string) =>
     setChosen(
@@ -105,9 +118,15 @@ export function PlanList({ place }: { place: Place }) {
       </Filters>
       {pages.problem && <Trouble problem={pages.problem} />}
       {shown && shown.length > 0 && (
-        <Table label="Plans" class="list" columns={COLUMNS}>
+        <Table label="Plans" class="list" columns={wall ? WALL_COLUMNS : COLUMNS}>
           {shown.map((plan) => (
-            <Row key={plan.id} plan={plan} chosen={chosen.includes(plan.id)} choose={choose} />
+            <Row
+              key={plan.id}
+              plan={plan}
+              wall={wall}
+              chosen={chosen.includes(plan.id)}
+              choose={choose}
+            />
           ))}
         </Table>
       )}
@@ -123,8 +142,13 @@ export function PlanList({ place }: { place: Place }) {
   );
 }
 
-function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) => void }) {
-  const plan = props.plan;
+function Row(props: {
+  plan: PlanSummary;
+  wall: boolean;
+  chosen: boolean;
+  choose: (id: string) => void;
+}) {
+  const { plan, wall } = props;
   return (
     <tr>
       <td>
@@ -132,8 +156,14 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
       </td>
       <th scope="row">
         <a href={`#/plans/${plan.id}`}>{plan.name}</a>
-        <Whose of={plan} list="plans" first={plan.algorithm ?? "own dataflow"} />
+        {!wall && <Whose of={plan} list="plans" first={plan.algorithm ?? "own dataflow"} />}
       </th>
+      {wall && (
+        <>
+          <td>{plan.algorithm ?? "own dataflow"}</td>
+          <td>{plan.objective.replaceAll("_", " ")}</td>
+        </>
+      )}
       <td data-label="Models">{[...new Set(Object.values(plan.models))].join(", ") || "–"}</td>
       <td class="number" data-label="GPUs">
         {known(plan.gpus_used, count)}
@@ -147,12 +177,14 @@ function Row(props: { plan: PlanSummary; chosen: boolean; choose: (id: string) =
       <td class="number" data-label="Gap">
         {known(plan.relative_gap, gap)}
       </td>
+      {wall && <td class="number">{known(plan.lower_bound_seconds, seconds)}</td>}
       <td class="number" data-label="Price">
         {known(plan.price_per_iteration, price)}
       </td>
       <td data-label="Made">
         <time dateTime={plan.created_at}>{moment(plan.created_at)}</time>
       </td>
+      {wall && <WhoseCells of={plan} list="plans" />}
       <td data-label="Compare">
         <input
           type="checkbox"

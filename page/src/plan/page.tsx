@@ -147,27 +147,33 @@ function Whole(props: { record: PlanRecord; plan: Plan; gpus: GpuDescription[] }
   return (
     <LinkedContext.Provider value={links}>
       <Headline plan={plan} />
-      <section aria-labelledby="chart">
-        <h2 id="chart">
-          {plan.staleness || !plan.iteration_barrier
-            ? "One period of the repeating schedule"
-            : "One iteration"}
-        </h2>
-        <Gantt plan={plan} segments={segments} colours={colours} />
-      </section>
-      <section aria-labelledby="calls">
-        <h2 id="calls">Calls</h2>
-        <Calls plan={plan} events={events} colours={colours} />
-      </section>
-      <div class="columns">
-        <section aria-labelledby="map">
-          <h2 id="map">GPUs</h2>
-          <GpuMap plan={plan} pools={pools} segments={segments} colours={colours} />
-        </section>
-        <Memory segments={segments} />
+      <div class="wall">
+        <div>
+          <section aria-labelledby="chart">
+            <h2 id="chart">
+              {plan.staleness || !plan.iteration_barrier
+                ? "One period of the repeating schedule"
+                : "One iteration"}
+            </h2>
+            <Gantt plan={plan} segments={segments} colours={colours} />
+          </section>
+          <section aria-labelledby="calls">
+            <h2 id="calls">Calls</h2>
+            <Calls plan={plan} events={events} colours={colours} />
+          </section>
+        </div>
+        <div class="columns">
+          <section aria-labelledby="map">
+            <h2 id="map">GPUs</h2>
+            <GpuMap plan={plan} pools={pools} segments={segments} colours={colours} />
+          </section>
+          <Memory segments={segments} />
+        </div>
+        <div>
+          <PlanCosts id={record.id} />
+          <Runs record={record} />
+        </div>
       </div>
-      <PlanCosts id={record.id} />
-      <Runs record={record} />
       {rest.length > 0 && (
         <details>
           <summary>{numberOf(rest.length, "assumption")}</summary>

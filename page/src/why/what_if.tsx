@@ -9,10 +9,10 @@ import { Loaded, Table, Trouble } from "../shared/parts";
 
 export function WhatIf({ plan }: { plan: Plan }) {
   return (
-    <>
+    <div class="wall even">
       <Clusters plan={plan} />
       <Front plan={plan} />
-    </>
+    </div>
   );
 }
 
