@@ -22,7 +22,6 @@ export type Description = Pick<PlanSummary, "name" | "owner" | "labels" | "notes
 /** What is left out stays as it is; the schema calls what has a default required. */
 export type DescriptionPatch = Partial<Schemas["DescriptionPatch"]>;
 export type JobPatch = Partial<Schemas["JobPatch"]>;
-export type JobPatch = Partial<Schemas["JobPatch"]>;
 export type PlanDifference = Schemas["PlanDifference"];
 export type Quantity = Schemas["Quantity"];
 export type Budget = Schemas["BudgetRecord"];
