@@ -15,7 +15,7 @@ from automap.service.schemas.base import Page
 from automap.service.schemas.budgets import BudgetRecord, NewBudget
 from automap.service.schemas.costs import Costs
 from automap.service.schemas.descriptions import DescriptionPatch
-from automap.service.schemas.jobs import JobPatch, JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
 from automap.service.schemas.plans import PlanSummary
 
@@ -40,10 +40,8 @@ class Records(Transport):
         """Rename a plan, label it, note something of it: what the patch has set."""
         return self.answer(PlanSummary, "PATCH", f"plans/{plan_id}", data=_set(patch))
 
-    def describe_job(
-        self, job_id: Id, patch: JobPatch | DescriptionPatch
-    ) -> JobRecord | ProfileJobRecord:
-        """Rename a job, label it, give it another turn: what the patch has set."""
+    def describe_job(self, job_id: Id, patch: DescriptionPatch) -> JobRecord | ProfileJobRecord:
+        """Rename a job, label it, note something of it; with a `JobPatch` change its priority."""
         return self.answer(JOB, "PATCH", f"jobs/{job_id}", data=_set(patch))
 
     def diff(self, before: Id, after: Id) -> PlanDifference:

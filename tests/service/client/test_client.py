@@ -23,7 +23,7 @@ from automap.planner.spec import JobSpec
 from automap.service.schemas.access import NewApiKey
 from automap.service.schemas.budgets import NewBudget
 from automap.service.schemas.descriptions import DescriptionPatch
-from automap.service.schemas.jobs import JobRecord
+from automap.service.schemas.jobs import JobPatch, JobRecord
 from automap.service.schemas.measurements import Measure, ProfileJobRecord
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
@@ -124,6 +124,7 @@ def test_what_is_said_of_plans_and_jobs_and_what_was_spent(client: Client, url: 
     assert [each.id for each in client.plans(label=["team:math", "team"])] == [before.id]
     job = client.submit(before.id, run_settings())
     assert client.describe_job(job.id, DescriptionPatch(name="night")).name == "night"
+    assert client.describe_job(job.id, JobPatch(priority=3)).priority == 3
     client.cancel_job(job.id)
     again = client.retry_job(job.id, key="again")
     assert isinstance(again, JobRecord)

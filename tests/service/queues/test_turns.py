@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -190,6 +190,9 @@ def test_a_queued_job_is_given_another_turn(client: TestClient, database: Databa
     answer = changed(second, priority=7, labels={"team": "math"})
     assert (answer.status_code, answer.json()["priority"]) == (200, 7)
     assert client.get(f"/v1/jobs/{first}").json()["waits_for"].startswith("its turn, after job")
+    assert "priority: 0 -> 7" in [
+        each["change"] for each in client.get("/v1/audit").json()["items"]
+    ]
     assert claimed(database) == second
     refused = changed(second, priority=3, name="late")
     assert refused.status_code == 409
