@@ -3,11 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
-from httpx2 import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -183,7 +183,7 @@ def test_a_queued_job_says_what_it_waits_for(client: TestClient, database: Datab
 
 
 def test_a_queued_job_is_given_another_turn(client: TestClient, database: Database) -> None:
-    def changed(job_id: UUID, **patch: object) -> Response:
+    def changed(job_id: UUID, **patch: object) -> Any:
         return client.patch(f"/v1/jobs/{job_id}", json=patch)
 
     first, second = queued(database, "ann"), queued(database, "ann")
