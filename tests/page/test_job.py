@@ -56,6 +56,21 @@ def test_drift_of_a_run_that_is_over_is_still_said(site: Site, see: See) -> None
     site.server.client.post(f"/v1/jobs/{waiting}/cancel")
 
 
+def test_a_queued_job_is_given_another_priority(site: Site, see: See) -> None:
+    waiting = add_job(site.run.database)
+    page = see(site.place("jobs", waiting))
+    form = page.get_by_role("form", name="Priority")
+    button = form.get_by_role("button", name="Set")
+    expect(button).to_be_disabled()  # it is that already
+    form.get_by_label("Priority").fill("10")
+    with page.expect_response(lambda answer: answer.request.method == "PATCH"):
+        button.click()
+    expect(button).to_be_disabled()
+    assert site.get(f"/v1/jobs/{waiting}").json()["priority"] == 10
+    site.server.client.post(f"/v1/jobs/{waiting}/cancel")
+    expect(form).to_have_count(0)
+
+
 @pytest.mark.slow
 def test_iterations_and_reward_are_drawn_as_they_come(site: Site, see: See) -> None:
     run = site.run

@@ -1,20 +1,18 @@
 /** A job while it runs and after: progress, reward, seconds beside the plan's, drift, log. */
-import type { JobPatch } from "../api/types";
 import { api } from "../api/client";
-import { useAction, useResource } from "../api/resource";
+import { useResource } from "../api/resource";
 import {
   isOpen,
-  type JobRecord,
   type JobSuggestion,
   type ProfileJobRecord,
   type RunRecord,
 } from "../api/types";
-import { go, type Place } from "../router";
+import type { Place } from "../router";
 import { Line } from "../shared/charts";
-import { Described } from "../shared/description";
 import * as format from "../shared/format";
-import { Figure, Loaded, State, Table, Trouble, useTitle } from "../shared/parts";
+import { Figure, Loaded, Table, Trouble, useTitle } from "../shared/parts";
 import { REWARD, useEvents } from "./events";
+import { nameOf, Title } from "./title";
 
 export function JobPage({ place }: { place: Place }) {
   const id = place.path[1] ?? "";
@@ -47,82 +45,6 @@ export function JobPage({ place }: { place: Place }) {
         </>
       )}
     </Loaded>
-  );
-}
-
-function nameOf(job: JobRecord): string {
-  return job.name || usualName(job);
-}
-
-function usualName(job: JobRecord): string {
-  return job.kind === "profile" ? "Measurement of the cluster" : job.spec_name;
-}
-
-function Title({ job, onChange }: { job: JobRecord; onChange: () => void }) {
-  const cancel = useAction(async () => {
-    if (!window.confirm("End this job?")) return;
-    await api.POST("/v1/jobs/{job_id}/cancel", { params: { path: { job_id: job.id } } });
-    onChange();
-  });
-  const again = useAction(async () => {
-    const params = { path: { job_id: job.id } };
-    go(`/jobs/${(await api.POST("/v1/jobs/{job_id}/retry", { params })).id}`);
-  });
-  const problem = cancel.problem ?? again.problem;
-  return (
-    <>
-      <div class="title">
-        <div>
-          <h1>{nameOf(job)}</h1>
-          <p class="quiet">
-            <State of={job.status} /> ·{" "}
-            {job.kind === "run" ? (job.algorithm ?? "own dataflow") : "profile"} ·{" "}
-            <time dateTime={job.created_at}>{format.moment(job.created_at)}</time> · by {job.owner}
-            {job.attempts > 1 ? ` · attempt ${job.attempts}` : ""}
-            {job.priority ? ` · priority ${job.priority}` : ""}
-            {job.retry_of && (
-              <>
-                {" "}
-                · <a href={`#/jobs/${job.retry_of}`}>repeats an earlier one</a>
-              </>
-            )}
-          </p>
-          <Described
-            of={job}
-            list="jobs"
-            usual={usualName(job)}
-            save={async (patch) => {
-              const params = { path: { job_id: job.id } };
-              await api.PATCH("/v1/jobs/{job_id}", {
-                params,
-                body: patch as Required<JobPatch>,
-              });
-              onChange();
-            }}
-          />
-        </div>
-        {job.kind === "run" && (
-          <a class="button" href={`#/plans/${job.plan_id}`}>
-            Its plan
-          </a>
-        )}
-        {isOpen(job.status) && (
-          <button
-            type="button"
-            disabled={cancel.busy || job.cancelling}
-            onClick={() => void cancel.run()}
-          >
-            {job.cancelling ? "Being ended …" : "Cancel"}
-          </button>
-        )}
-        {!isOpen(job.status) && job.kind === "run" && (
-          <button type="button" disabled={again.busy} onClick={() => void again.run()}>
-            Run again
-          </button>
-        )}
-      </div>
-      {problem && <Trouble problem={problem} />}
-    </>
   );
 }
 
