@@ -77,6 +77,8 @@ class Run:
                     plans=self._options.plans + self._options.jobs, jobs=self._options.jobs
                 )
                 audit(database, clients.ids, expected, self._ledger)
+            if self._options.ray:
+                leftovers.look_into_ray(stack, self._ledger)
         finally:
             self._stop(stack)
         runs = overlaps(stack.entries(), self._ledger)

@@ -6,6 +6,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
+
+from automap.service.worker.local_ray import LocalRay
 from benchmarks.chaos.ledger import Ledger
 from benchmarks.chaos.processes import command_of, reap, wait_until_gone
 from benchmarks.chaos.stack import Stack
@@ -22,6 +25,17 @@ def shared_memory() -> set[str]:
         lines = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
         files |= {f"System V segment {line.split()[1]}" for line in lines}
     return files
+
+
+def look_into_ray(stack: Stack, ledger: Ledger) -> None:
+    """Note placement groups and actors that outlived their runs in a real Ray, before it stops."""
+    ray = LocalRay(stack.ray_folder)
+    url = ray.ensure()  # one that was killed holds nothing, and neither does its successor
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := _held_in(url, ray.token())) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    for what in left:
+        ledger.violate(f"{what} is left in Ray", at=0)
 
 
 def look_for(stack: Stack, shared_before: set[str], ledger: Ledger) -> None:
@@ -47,6 +61,22 @@ def end_all() -> None:
     while list(descendants(os.getpid())) and time.monotonic() < deadline:
         reap()
         time.sleep(0.1)
+
+
+def _held_in(url: str, token: str) -> list[str]:
+    """Everything that holds resources, by Ray's own state."""
+    held = []
+    for kind, over in (("placement_groups", "REMOVED"), ("actors", "DEAD")):
+        answer = httpx.get(
+            f"{url}/api/v0/{kind}",
+            params={"limit": 10_000},
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+            trust_env=False,
+        )
+        found = answer.raise_for_status().json()["data"]["result"]["result"]
+        held += [f"{kind[:-1]} {each}" for each in found if each["state"] != over]
+    return held
 
 
 def _in_use() -> set[str]:

@@ -53,6 +53,7 @@ class Stack:
         self.journal = self.folder / "journal"
         self.journal.touch()
         self.disk: Disk = disk_at(self.data, mebibytes=DISK_MEBIBYTES)
+        self.ray_folder = self.data / "ray"
         self.temporary = self.data / "tmp"
         if options.ray:
             # The paths of Ray's sockets have a bounded length.
@@ -161,7 +162,7 @@ class Stack:
             # Runs write to a folder of the cluster; a run whose own disk is full may well fail.
             "AUTOMAP_RUNS_FOLDER": str(self.folder / "runs"),
             "AUTOMAP_PROFILES_FOLDER": str(self.data / "profiles"),
-            "AUTOMAP_RAY_FOLDER": str(self.data / "ray"),
+            "AUTOMAP_RAY_FOLDER": str(self.ray_folder),
             "AUTOMAP_RUNNING_JOBS": str(1 if self.options.ray else RUNNING_JOBS),
             "AUTOMAP_STOP_SECONDS": "2",
             # Nothing gives up here: what is counted is what gets lost.

@@ -79,6 +79,10 @@ class LocalRay:
                 self._end(known)
             return self._start()
 
+    def token(self) -> str:
+        """What it asks for, once `ensure` has been called."""
+        return self._token.read_text()
+
     def stop(self) -> None:
         """End it, if it runs."""
         if not self._folder.exists():
@@ -114,7 +118,7 @@ class LocalRay:
 
     def _answers(self, url: str) -> bool:
         """Whether its dashboard answers, and knows of a node to run on."""
-        headers = {"Authorization": f"Bearer {self._token.read_text()}"}
+        headers = {"Authorization": f"Bearer {self.token()}"}
         try:
             answer = httpx.get(f"{url}/api/v0/nodes", headers=headers, timeout=5, trust_env=False)
             nodes = answer.raise_for_status().json()["data"]["result"]["result"]
