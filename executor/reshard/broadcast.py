@@ -33,7 +33,7 @@ class Meeting:
     """Where both sets of processes meet, and how many they are."""
 
     store: c10d.Store
-    """Such as a TCPStore that one of the processes serves."""
+    """Open to both."""
     name: str
     """Another for every meeting at the same store."""
     num_senders: int

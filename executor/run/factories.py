@@ -92,8 +92,6 @@ def build_sync(
     setup: ModelSetup, place: SyncPlace, engine: TrainingEngine | None, rollout: Rollout | None
 ) -> WeightSync:
     """This rank's end of the broadcasts from a home to its shadow. Collective over both."""
-    import torch.distributed as dist
-
     from automap.executor.reshard.broadcast import Meeting, sender_ranks
     from automap.executor.rollout.vllm_rollout import VllmRollout, WeightReceipt, WeightSending
 
@@ -101,7 +99,7 @@ def build_sync(
     if place.home.engine == "fsdp":  # data ranks hold parts, not copies
         senders = list(range(place.home.copy.num_gpus))
     meeting = Meeting(
-        dist.TCPStore(place.host, place.port, is_master=False, timeout=_SYNC_TIMEOUT),
+        place.meeting.store(_SYNC_TIMEOUT),
         name=f"{place.home.copy.id}-{place.shadow.copy.id}",
         num_senders=len(senders),
         num_receivers=place.shadow.copy.num_gpus,

@@ -26,6 +26,7 @@ from automap.executor.workers.process import (
     start_ticks,
 )
 from automap.executor.workers.protocols import Layout, Protocol, protocol_of
+from automap.executor.workers.rendezvous import Rendezvous
 from automap.executor.workers.row_references import BLOCK_BYTES
 
 _STACK_SECONDS = 2.0
@@ -108,19 +109,27 @@ class ProcessSet:
             [each.identity.remote() for each in self.processes], deadline, check
         )
         if self.devices:
-            host, port = self._wait([self.processes[0].open_store.remote()], deadline, check)[0]
+            meeting = self._opened(identities, deadline, check)
             joining = [
-                each.join.remote(host, port, timeout_seconds=collective_timeout_seconds)
+                each.join.remote(meeting, timeout_seconds=collective_timeout_seconds)
                 for each in self.processes
             ]
             self._wait(joining, deadline, check)
         return identities
 
-    def open_store(self, check: Callable[[], None]) -> tuple[str, int]:
-        """Host and port of a further rendezvous, served by rank 0."""
+    def open_rendezvous(self, other: "ProcessSet", check: Callable[[], None]) -> Rendezvous:
+        """One of rank 0, where the processes of this set and of another meet."""
         deadline = time.monotonic() + _STORE_SECONDS
-        host, port = self._wait([self.processes[0].open_store.remote()], deadline, check)[0]
-        return host, port
+        asked = [each.identity.remote() for each in (*self.processes, *other.processes)]
+        return self._opened(self._wait(asked, deadline, check), deadline, check)
+
+    def _opened(
+        self, members: Sequence[Identity], deadline: float, check: Callable[[], None]
+    ) -> Rendezvous:
+        alone = len({member.node_id for member in members}) == 1
+        opening = self.processes[0].open_rendezvous.remote(on_one_machine=alone)
+        opened: Rendezvous = self._wait([opening], deadline, check)[0]
+        return opened
 
     def _wait(self, references: list[Any], deadline: float, check: Callable[[], None]) -> list[Any]:
         left = references

@@ -203,8 +203,10 @@ class Processes:
         self._scheduler.take_records()
 
     def _connect(self, home: str, shadow: str) -> None:
-        host, port = self.groups[home].processes.open_store(self._check)
-        place = SyncPlace(host, port, 0, self._setups[home], self._setups[shadow])
+        meeting = self.groups[home].processes.open_rendezvous(
+            self.groups[shadow].processes, self._check
+        )
+        place = SyncPlace(meeting, 0, self._setups[home], self._setups[shadow])
         call_together(
             self._scheduler,
             [(self.groups[home], "connect", (place,)), (self.groups[shadow], "connect", (place,))],

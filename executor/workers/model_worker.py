@@ -19,6 +19,7 @@ from automap.executor.telemetry.run_report import DeviceFingerprint
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.process import ProcessContext
 from automap.executor.workers.protocols import THREE_D_PER_REPLICA, transfer
+from automap.executor.workers.rendezvous import Rendezvous
 
 
 class Rollout(Protocol):
@@ -85,9 +86,8 @@ class Factories:
 class SyncPlace:
     """Where a rank stands among the senders and receivers of a weight sync."""
 
-    host: str
-    port: int
-    """Port of a TCPStore that the home's rank 0 serves."""
+    meeting: Rendezvous
+    """Opened by the home's rank 0."""
     rank: int
     """Within the own copy."""
     home: ModelSetup

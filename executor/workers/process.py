@@ -5,10 +5,8 @@ role and method. What a method raises comes back as data, and so does what moved
 """
 
 import contextlib
-import errno
 import os
 import pickle
-import socket
 import sys
 import threading
 import time
@@ -24,7 +22,9 @@ import torch
 import torch.distributed as dist
 
 from automap.executor.batch import Batch
+from automap.executor.workers import rendezvous
 from automap.executor.workers.protocols import Call
+from automap.executor.workers.rendezvous import Rendezvous
 from automap.executor.workers.row_references import (
     BLOCK_BYTES,
     INLINE_BYTES,
@@ -143,13 +143,15 @@ class Process:
         node_id = ray.get_runtime_context().get_node_id()
         return Identity(node_id, os.getpid(), start_ticks(os.getpid()) or 0)
 
-    def open_store(self) -> tuple[str, int]:
-        """Serve a rendezvous on a free port for as long as the process lives."""
+    def open_rendezvous(self, *, on_one_machine: bool) -> Rendezvous:
+        """Where those who are told of it meet; on the network for as long as the process lives."""
+        if on_one_machine:
+            return rendezvous.in_file()
         host = ray.util.get_node_ip_address()
-        self._stores.append(store_at(host))
-        return host, self._stores[-1].port
+        self._stores.append(rendezvous.store_at(host))
+        return Rendezvous(host, self._stores[-1].port)
 
-    def join(self, host: str, port: int, *, timeout_seconds: float) -> None:
+    def join(self, meeting: Rendezvous, *, timeout_seconds: float) -> None:
         """Become a rank of the world; all processes of the set together."""
         rank, world_size = self._context.rank, self._context.world_size
         on_gpu = torch.cuda.is_available()
@@ -162,14 +164,13 @@ class Process:
             RANK=str(rank),
             WORLD_SIZE=str(world_size),
             LOCAL_RANK="0",
-            MASTER_ADDR=host,
-            MASTER_PORT=str(port),
+            MASTER_ADDR=meeting.host,
+            MASTER_PORT=str(meeting.port),
         )
         timeout = timedelta(seconds=timeout_seconds)
-        store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            store=store,
+            store=meeting.store(timeout),
             rank=rank,
             world_size=world_size,
             timeout=timeout,
@@ -314,33 +315,3 @@ def start_ticks(pid: int) -> int | None:
 def environment_of(values: Mapping[str, str]) -> dict[str, object]:
     """Ray's runtime_env that sets these variables before anything is imported."""
     return {"env_vars": dict(values)} if values else {}
-
-
-def store_at(host: str) -> dist.TCPStore:
-    """A torch store on a free port of this one address: torch by itself listens on all of them.
-
-    It asks nobody for credentials. The address of a Ray of this machine alone is loopback. One that
-    the machine itself does not have, because a translation of addresses (NAT) makes it this one's,
-    cannot be listened on: there, and only there, it is all of them.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    own, anywhere = "127.0.0.1", ""
-    if family == socket.AF_INET6:
-        own, anywhere = ("::1", "::")
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.bind((host, 0))
-        own = host
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            listener.close()
-            raise
-        listener.bind((anywhere, 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(
-        own,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),  # the store closes it
-    )

@@ -31,12 +31,15 @@ LAST_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where processes of several machines meet, and which of them are this machine's."""
+    """Where the processes of a world meet, and which of them are this machine's."""
 
     address: str
     port: int
+    """Where torch's store listens, without credentials, if they are on several machines."""
     first_rank: int
     world_size: int
+    file: str = ""
+    """The store of processes of this machine alone; only its user may open it."""
 
 
 def reported_by(
@@ -55,9 +58,9 @@ def reported_by(
     Raises:
         ProfileError: a process failed or was killed.
     """
-    meeting = meeting or Meeting("127.0.0.1", free_port(), 0, ranks)
-    with tempfile.TemporaryFile("w+") as errors:
-        order = {**task, "ranks": meeting.world_size, "deadline": deadline}
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as private:
+        meeting = meeting or Meeting("127.0.0.1", free_port(), 0, ranks, f"{private}/store")
+        order = {**task, "ranks": meeting.world_size, "store": meeting.file, "deadline": deadline}
         with _started(module, order, ranks, meeting, errors) as processes:
             reported = processes[0].stdout
             assert reported is not None

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from automap.executor.run.parent import when_stdin_closes
+from automap.executor.workers.rendezvous import store_at
 from automap.profiler.machine.devices import WaitClock, repeats
 from automap.profiler.measure.collectives import ENGINE_COLLECTIVE
 from automap.profiler.measure.reserved_stdout import reserved_stdout
@@ -83,7 +84,8 @@ def main() -> None:
     device = torch.device(f"cuda:{local}" if cuda else "cpu")
     if cuda:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if cuda else "gloo")
+    store = _store(task["store"], rank)
+    dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=rank, world_size=ranks)
     spans = sorted({key["num_gpus"] for key in task["keys"]})
     groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
     groups[ranks] = dist.group.WORLD
@@ -220,6 +222,16 @@ def _collective(
         reduce = _engines_all_reduce(here, span, group)
         return lambda: reduce(made())
     return calls[key["collective"]]
+
+
+def _store(file: str, rank: int) -> dist.Store:
+    """The file, or with other machines a port of the first one's address and of no other."""
+    if file:
+        return dist.FileStore(file)
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        return store_at(host, port)
+    return dist.TCPStore(host, port, is_master=False)
 
 
 def _import_engine() -> None:

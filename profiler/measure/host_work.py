@@ -67,7 +67,12 @@ def main() -> None:
     from automap.profiler.machine.devices import choose_device
 
     device = choose_device(task["device"])
-    dist.init_process_group("cuda:nccl,cpu:gloo" if device.kind == "cuda" else "gloo")
+    dist.init_process_group(
+        "cuda:nccl,cpu:gloo" if device.kind == "cuda" else "gloo",
+        store=dist.HashStore(),  # a world of one
+        rank=0,
+        world_size=1,
+    )
     torch.manual_seed(0)
     asked = task["keys"]
     groups = list(dict.fromkeys((key["framework"], key["recompute"]) for key in asked))

@@ -89,8 +89,10 @@ def test_a_worker_that_is_killed_with_two_iterations_in_flight(
     start: Start, undisturbed: RunProcess, tmp_path: Path, which: int
 ) -> None:
     run = start(tmp_path)
-    # The sixth was begun, and the fifth is not done: the checkpoint is that of the third.
-    run.wait_until(lambda: any(call["iteration"] == ITERATIONS for call in run.events("call")))
+    # Written after the fourth iteration: the fifth has its responses, the sixth has not, so both
+    # processes have something left to do.
+    checkpoint = run.folder / "checkpoints" / f"iteration-{SAVED_EVERY:06}"
+    run.wait_until(checkpoint.exists)
     finished = len(run.events("iteration"))
     os.kill(run.workers()[which], signal.SIGKILL)
     assert run.end() == 0, run.log()

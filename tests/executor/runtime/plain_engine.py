@@ -5,6 +5,7 @@ number and iteration, so that a test knows them beforehand.
 """
 
 from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -154,7 +155,7 @@ class PlainSync:
     def __init__(self, setup: ModelSetup, place: SyncPlace, engine: Any) -> None:
         self.is_sender, self.engine = not setup.is_shadow, engine
         self.count = 0
-        self.store = dist.TCPStore(place.host, place.port, is_master=False)
+        self.store = place.meeting.store(timedelta(minutes=5))
 
     def run(self) -> dict[str, float]:
         self.count += 1

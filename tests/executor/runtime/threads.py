@@ -24,6 +24,7 @@ from automap.executor.runtime.placement import Device, DeviceRange
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.model_worker import Factories, Rollout, SyncPlace
 from automap.executor.workers.process import Process, ProcessContext
+from automap.executor.workers.rendezvous import Rendezvous
 
 VOCABULARY, LONGEST, LEARNING_RATE = 12, 6, 0.5
 STEPS = 4
@@ -93,8 +94,8 @@ class ThreadSet:
     def join(self, **_: object) -> list[object]:
         return []
 
-    def open_store(self, check: object) -> tuple[str, int]:
-        return f"{id(self)}", 0
+    def open_rendezvous(self, other: object, check: object) -> Rendezvous:
+        return Rendezvous(f"{id(self)}", 0)
 
     def stacks(self, ranks: Sequence[int]) -> Mapping[int, str | None]:
         return dict.fromkeys(ranks)
@@ -301,7 +302,7 @@ class TableSync:
 
     def box(self, rank: int) -> "queue.Queue[Weights]":
         # In one step: two threads that both find none must not make two.
-        return self.boxes.setdefault((self.place.host, rank), queue.Queue(1))
+        return self.boxes.setdefault((self.place.meeting.host, rank), queue.Queue(1))
 
 
 class Prompts:

@@ -17,6 +17,7 @@ from automap.executor.settings import DataSettings, FunctionSettings, RunSetting
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.executor.workers.model_worker import Factories, ModelWorker, SyncPlace
 from automap.executor.workers.process import ProcessContext
+from automap.executor.workers.rendezvous import Rendezvous
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from tests.executor.small_plans import Place, small_plan
@@ -181,5 +182,5 @@ def test_weights_are_on_the_device_while_a_shadow_is_connected() -> None:
 
     worker._factories = replace(worker._factories, build_sync=build)
     engines.log.clear()
-    worker.connect(SyncPlace("127.0.0.1", 0, 0, worker.setup, worker.setup))
+    worker.connect(SyncPlace(Rendezvous("127.0.0.1", 0), 0, worker.setup, worker.setup))
     assert engines.log == ["reload weights", "connect", "offload weights"]

@@ -1,11 +1,41 @@
-"""torch's store takes connections without credentials, so it listens where it must and no more."""
+"""torch's store takes connections without credentials: on one machine processes do without it."""
 
+import stat
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
+import pytest
+import ray
 import torch.distributed as dist
 
-from automap.executor.workers.process import store_at
+from automap.executor.workers import rendezvous
+from automap.executor.workers.rendezvous import Rendezvous, store_at
+from tests.executor.local_ray import local_ray
+
+
+class Opening:
+    """In a process of Ray, as those of a run are."""
+
+    def ports(self) -> list[int]:
+        found = psutil.Process().net_connections("tcp")
+        return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]
+
+    def opened(self) -> Rendezvous:
+        self.meeting = rendezvous.in_file()
+        self.meeting.store(timedelta(seconds=10)).set("key", "value")
+        return self.meeting
+
+
+@pytest.mark.many_processes
+def test_processes_of_one_machine_meet_where_no_other_user_can() -> None:
+    with local_ray():
+        process = ray.remote(Opening).remote()
+        before = ray.get(process.ports.remote())
+        meeting = ray.get(process.opened.remote())
+        assert ray.get(process.ports.remote()) == before  # it listens nowhere
+        assert meeting.store(timedelta(seconds=10)).get("key") == b"value"
+        assert stat.S_IMODE(Path(meeting.file).parent.stat().st_mode) == 0o700
 
 
 def test_it_listens_on_one_address_alone() -> None:
