@@ -7,6 +7,7 @@ twice or left over.
 """
 
 import argparse
+import contextlib
 import math
 import os
 import random
@@ -34,6 +35,9 @@ RECOVERY_SECONDS = 120.0
 SETTLE_SECONDS = 600.0
 """Within this after the last fault all must be posted, and then always one more row be done."""
 LOOK_SECONDS = 0.2
+BACKLOG = 10
+"""Faults wait, within reason, until no more than these rows are left of what was asked for, so that
+slow jobs are struck from the first to the last."""
 
 
 class Run:
@@ -92,6 +96,7 @@ class Run:
 
     def _strike_all(self, stack: Stack, database: Database) -> None:
         for fault in self._drawn():
+            self._catch_up(stack, database)
             time.sleep(self._draw.uniform(0.0, 1.5))
             held = self._held(database)
             struck = self._ledger.strike(fault.name)
@@ -105,6 +110,15 @@ class Run:
                 self._ledger.violate(f"not got over within {RECOVERY_SECONDS:g} s")
             self._done += 1
             self._say(f"{self._done:3} {fault.name}: {time.time() - struck.began:.1f} s")
+
+    def _catch_up(self, stack: Stack, database: Database) -> None:
+        deadline = time.monotonic() + RECOVERY_SECONDS
+        while time.monotonic() < deadline:
+            stack.keep()
+            with contextlib.suppress(SQLAlchemyError):
+                if unfinished(database) <= BACKLOG:
+                    return
+            time.sleep(LOOK_SECONDS)
 
     def _drawn(self) -> Iterator[Fault]:
         """A sequence in which every kind comes before any comes again; ends after enough."""

@@ -32,7 +32,7 @@ def look_into_ray(stack: Stack, ledger: Ledger) -> None:
     ray = LocalRay(stack.ray_folder)
     url = ray.ensure()  # one that was killed holds nothing, and neither does its successor
     deadline = time.monotonic() + GONE_SECONDS
-    while (left := _held_in(url, ray.token())) and time.monotonic() < deadline:
+    while (left := held_in(url, ray.token())) and time.monotonic() < deadline:
         time.sleep(0.5)
     for what in left:
         ledger.violate(f"{what} is left in Ray", at=0)
@@ -63,7 +63,7 @@ def end_all() -> None:
         time.sleep(0.1)
 
 
-def _held_in(url: str, token: str) -> list[str]:
+def held_in(url: str, token: str) -> list[str]:
     """Everything that holds resources, by Ray's own state."""
     held = []
     for kind, over in (("placement_groups", "REMOVED"), ("actors", "DEAD")):

@@ -47,7 +47,7 @@ class _Address(BaseModel):
     start_ticks: int
     """When the kernel started the process: a later one may get the same number."""
     folder: Path
-    """Ray's temporary files."""
+    """Temporary files of Ray and of what runs in it."""
 
 
 class LocalRay:
@@ -148,6 +148,9 @@ class LocalRay:
                 stderr=output,
                 env={
                     **passed_on(self._environment),
+                    # What its processes and its jobs leave when they are killed goes with it, and
+                    # no other user reads it.
+                    "TMPDIR": str(temporary),
                     "RAY_DISABLE_IMPORT_WARNING": "1",
                     "PYTHONUNBUFFERED": "1",
                 },

@@ -12,11 +12,14 @@ from sqlalchemy import update
 
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobEventRow, PlanRow
+from automap.service.worker.local_ray import LocalRay
+from automap.service.worker.ray_jobs import RayJobs, Submission
 from benchmarks.chaos.accounts import Held, Observer, _wrong_with, audit, overlaps
 from benchmarks.chaos.ledger import Ledger
+from benchmarks.chaos.leftovers import held_in
 from tests.service.support.databases import migrated, url_of
 from tests.service.support.job_claims import finish, taken
-from tests.service.support.workers import add_job, record
+from tests.service.support.workers import add_job, eventually, record
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +117,26 @@ def test_what_the_audit_counts_is_attributed_to_the_fault_before_it() -> None:
         "at the end",
     ]
     assert ledger.table().row_count == 2
+
+
+@pytest.mark.slow
+@pytest.mark.many_processes
+@pytest.mark.skipif(find_spec("ray") is None, reason="the worker needs Ray")
+def test_what_a_real_ray_still_holds_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "")  # put back afterwards: it sets them for its process
+    ray = LocalRay(tmp_path)
+    try:
+        url, token = ray.ensure(), ray.token()
+        assert held_in(url, token) == []
+        group = "ray.util.placement_group([{'CPU': 1}], lifetime='detached').ready()"
+        command = f'{sys.executable} -c "import ray; ray.init(); ray.get({group})"'
+        RayJobs(url).submit(Submission("held", command, files={}, stop_seconds=1))
+        eventually(lambda: [each[:16] for each in held_in(url, token)] == ["placement_group "])
+    finally:
+        ray.stop()
 
 
 @pytest.mark.slow

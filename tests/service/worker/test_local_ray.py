@@ -131,6 +131,8 @@ def test_a_local_ray_outlives_its_worker_and_a_run_outlives_its_ray(tmp_path: Pa
     first = json.loads(address.read_text())
     assert running(first["pid"])  # the job needs it
     assert Path(first["folder"]).stat().st_mode & 0o077 == 0
+    environment = Path(f"/proc/{run}/environ").read_bytes().split(b"\0")
+    assert f"TMPDIR={first['folder']}".encode() in environment  # so its files go with it
     token = tmp_path / "ray" / "token"
     assert token.stat().st_mode & 0o077 == 0
     with working_alone(url, tmp_path) as worker:
