@@ -1,6 +1,8 @@
 """Responses that are scored while others are generated, on threads in place of processes."""
 
 import itertools
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from torch import Tensor
 
 from automap.executor.batch import Batch
-from automap.executor.errors import CallFailedError
+from automap.executor.errors import CallFailedError, CallTimeoutError, RunCancelledError
 from automap.executor.run.recording import CallEvents
 from automap.executor.runtime.controller import Controller, run_iterations
 from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
@@ -27,6 +29,7 @@ SCORED = {
     "ppo": {"critic": Place(2, 1), "reference": Place(4, 2)},
     "grpo": {"reference": Place(2, 1)},
     "remax": {"reference": Place(2, 1)},
+    "dapo": {"reference": Place(2, 1)},
     "rloo": {"reference": Place(2, 2)},
     "safe_rlhf": {
         "critic": Place(2, 1),
@@ -50,7 +53,9 @@ def plan_of(algorithm: str, *, chunks: int = 4, **changes: Any) -> Plan:
     return small_plan(algorithm, roles, stream_chunks=chunks, **given | changes)
 
 
-def controller(plan: Plan) -> Controller:
+def controller(
+    plan: Plan, *, timeout_seconds: float = 20, cancel: threading.Event | None = None
+) -> Controller:
     functions = {
         role: FunctionSettings(path=f"tests.executor.runtime.threads:{name}")
         for role, name in (("reward", "score"), ("cost", "cost"))
@@ -60,14 +65,14 @@ def controller(plan: Plan) -> Controller:
         data=DataSettings(path=Path("unused")),
         functions=functions,
         rollout=RolloutSettings(steps_per_turn=1),
-        call_timeout_seconds=20,
+        call_timeout_seconds=timeout_seconds,
     )
-    return Controller(plan, settings, factories=threads.FACTORIES)
+    return Controller(plan, settings, factories=threads.FACTORIES, cancel=cancel)
 
 
-def run(plan: Plan, *, seed: int = 0) -> Run:
+def run(plan: Plan, *, seed: int = 0, **limits: Any) -> Run:
     """The weights of every role that trains, and the iterations."""
-    with threads.without_ray(seed), controller(plan) as running:
+    with threads.without_ray(seed), controller(plan, **limits) as running:
         finished = run_iterations(running, threads.Prompts())
         weights = {}
         for role, group in running._trained().items():
@@ -103,7 +108,11 @@ def takers(plan: Plan) -> frozenset[str]:
 
 @pytest.mark.parametrize(
     "algorithm",
-    [pytest.param(each, marks=() if each == "remax" else pytest.mark.slow) for each in SCORED],
+    [
+        pytest.param(each, marks=() if each == "remax" else pytest.mark.slow)
+        for each in SCORED
+        if each != "dapo"
+    ],
 )
 def test_a_streamed_run_is_the_one_without_streams_to_the_bit(algorithm: str) -> None:
     plan, whole = plan_of(algorithm), plan_of(algorithm, chunks=0)
@@ -160,6 +169,37 @@ def test_what_fails_in_a_turn_is_named_by_the_call(monkeypatch: pytest.MonkeyPat
     message = r"actor\.generate.*failed on its only rank: ValueError: no such token"
     with pytest.raises(CallFailedError, match=message):
         run(plan_of("grpo"))
+
+
+def test_the_time_limit_is_of_all_turns_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = threads.TableRollout.turn
+
+    def slow(self: threads.TableRollout, *args: Any, **given: Any) -> Batch | None:
+        time.sleep(0.4)  # at least three turns
+        return turn(self, *args, **given)
+
+    monkeypatch.setattr(threads.TableRollout, "turn", slow)
+    with pytest.raises(CallTimeoutError, match=r"actor\.generate"):
+        run(plan_of("grpo"), timeout_seconds=0.7)
+
+
+def test_a_run_is_cancelled_between_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, cancel, count = threads.TableRollout.turn, threading.Event(), itertools.count(1)
+
+    def cancelled(self: threads.TableRollout, *args: Any, **given: Any) -> Batch | None:
+        if next(count) == 2:
+            cancel.set()
+            time.sleep(0.3)  # whoever waits looks every tenth of a second
+        return turn(self, *args, **given)
+
+    monkeypatch.setattr(threads.TableRollout, "turn", cancelled)
+    with pytest.raises(RunCancelledError):
+        run(plan_of("grpo"), cancel=cancel)
+
+
+def test_what_is_drawn_until_groups_are_mixed_is_not_streamed() -> None:
+    """Which responses count is known when all have been scored."""
+    assert streamed(plan_of("dapo")) == []
 
 
 def test_a_chunk_has_a_micro_batch_for_every_rank() -> None:
