@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -69,7 +70,9 @@ def test_what_is_wrong_is_said(
 
 
 @pytest.mark.slow
-def test_keys_and_log_of_a_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_and_log_of_a_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = f"sqlite:///{tmp_path}/automap.db"
     migrated(url).dispose()
     assert (
@@ -96,7 +99,12 @@ def test_keys_and_log_of_a_service(tmp_path: Path, capsys: pytest.CaptureFixture
         assert [each["status"] for each in refused] == [401, 401, 403]
         assert main(["audit", *there]) == 0
         shown = capsys.readouterr().out
-        assert "/v1/keys" in shown
+        (revoked,) = (line for line in shown.splitlines() if "DELETE" in line)
+        assert revoked.rstrip().endswith("/v1/keys/{key_id}")
+        assert str(UUID(bob.split("_")[1])) in shown  # whole, on 80 columns
+        monkeypatch.setenv("COLUMNS", "160")
+        assert main(["audit", *there]) == 0
+        shown += capsys.readouterr().out
         assert "127.0.0.1" in shown
         for secret in (admin[36:], bob[36:]):
             assert secret not in shown

@@ -11,8 +11,14 @@ from automap.service.cli.access.records import Records, records_of
 from automap.service.cli.options.access import AuditArguments, KeysArguments
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, need_valid, refusing_options
-from automap.service.cli.terminal.tables import plain_table
-from automap.service.schemas.access import ApiKeyQuery, ApiKeyRecord, AuditQuery, NewApiKey
+from automap.service.cli.terminal.tables import NOTHING, WIDE_COLUMNS, plain_table
+from automap.service.schemas.access import (
+    ApiKeyQuery,
+    ApiKeyRecord,
+    AuditQuery,
+    AuditRecord,
+    NewApiKey,
+)
 from automap.service.storage.api_keys import PREFIX
 
 _ACTIONS = ("create", "list", "revoke")
@@ -53,22 +59,26 @@ def run_audit(given: AuditArguments) -> None:
     if given.json:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
-    columns = ("time", "owner", "key", "method", "route", "about", "change", "status", "from")
+    wide = console.stdout_console().width >= WIDE_COLUMNS
     rows = [
         (
             _moment(each.created_at),
-            each.owner or "-",
-            (each.key_id or "-")[:16],
-            each.method,
-            each.route,
-            each.resource_id or "-",
-            each.change or "-",
+            each.owner or NOTHING,
+            *(((each.key_id or NOTHING)[:16], each.remote_address or NOTHING) if wide else ()),
             str(each.status),
-            each.remote_address or "-",
+            each.method,
+            _asked_of(each),
         )
         for each in items
     ]
+    columns = ("time", "owner", *(("key", "from") if wide else ()), "status", "method", "of")
     _print(columns, rows)
+
+
+def _asked_of(record: AuditRecord) -> str:
+    """The route, what it named there, whole on a line, and what changed."""
+    about = " ".join(each for each in (record.resource_id, record.change) if each)
+    return "\n".join(each for each in (record.route, about) if each)
 
 
 def _create(records: Records, given: KeysArguments) -> None:
@@ -116,8 +126,8 @@ def _show(keys: Sequence[ApiKeyRecord], *, as_json: bool) -> None:
             key.owner,
             ",".join(key.scopes),
             _state(key),
-            "-" if key.expires_at is None else _moment(key.expires_at),
-            "-" if key.last_used_at is None else _moment(key.last_used_at),
+            NOTHING if key.expires_at is None else _moment(key.expires_at),
+            NOTHING if key.last_used_at is None else _moment(key.last_used_at),
             key.note,
         )
         for key in keys
@@ -134,7 +144,7 @@ def _state(key: ApiKeyRecord) -> str:
 def _print(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = plain_table()
     for name in columns:  # an id is there to be copied, whatever the width
-        table.add_column(name, overflow="fold", no_wrap=name == "id")
+        table.add_column(name, overflow="fold", no_wrap=name in ("id", "time", "status", "method"))
     for row in rows:
         table.add_row(*(Text(formats.printable(cell)) for cell in row))
     console.stdout_console().print(table)
