@@ -4,11 +4,12 @@ Everything goes through the dashboard's HTTP, so the cluster may be anywhere: th
 settings travel as the job's working directory, its output comes back as the job's log.
 """
 
+import hashlib
+import io
 import logging
-import tempfile
-from collections.abc import AsyncIterator
+import zipfile
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
@@ -98,26 +99,43 @@ class RayJobs:
         Raises:
             RayUnavailableError: see there; it may run nevertheless.
         """
-        with tempfile.TemporaryDirectory(prefix="automap-job-") as folder:
-            for name, content in submission.files.items():
-                (Path(folder) / name).write_bytes(content)
-            try:
-                self._client.submit_job(
-                    entrypoint=submission.entrypoint,
-                    submission_id=submission.submission_id,
-                    runtime_env={
-                        "working_dir": folder,
-                        # Between SIGTERM and SIGKILL, when the job is stopped.
-                        "env_vars": {
-                            **submission.environment,
-                            "RAY_JOB_STOP_WAIT_TIME_S": str(submission.stop_seconds),
-                        },
-                    },
-                )
-            except Exception as error:
-                # Ray has one error for all: what counts is whether it knows the job now.
-                if self.find(submission.submission_id) is None:
-                    raise RayUnavailableError(str(error)) from error
+        environment = {
+            **submission.environment,
+            # Between SIGTERM and SIGKILL, when the job is stopped.
+            "RAY_JOB_STOP_WAIT_TIME_S": str(submission.stop_seconds),
+        }
+        try:
+            working_dir = self._uploaded(submission.files)
+            self._client.submit_job(
+                entrypoint=submission.entrypoint,
+                submission_id=submission.submission_id,
+                runtime_env={"working_dir": working_dir, "env_vars": environment},
+            )
+        except Exception as error:
+            # Ray has one error for all: what counts is whether it knows the job now.
+            if self.find(submission.submission_id) is None:
+                raise RayUnavailableError(str(error)) from error
+
+    def _uploaded(self, files: Mapping[str, bytes]) -> str:
+        """The URI of a package of these files in the cluster.
+
+        Ray's client makes one from a folder, with temporary files that stay where this process is
+        killed meanwhile.
+        """
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in sorted(files.items()):
+                info = zipfile.ZipInfo(name)  # of no date: the same files are the same package
+                info.external_attr = 0o644 << 16
+                archive.writestr(info, content)
+        package = f"_ray_pkg_{hashlib.sha256(packed.getvalue()).hexdigest()[:32]}.zip"
+        client: Any = self._client
+        if not client._package_exists(f"gcs://{package}"):  # which also keeps it for a while
+            path = f"/api/packages/gcs/{package}"
+            answer = client._do_request("PUT", path, data=packed.getvalue())
+            if answer.status_code != httpx.codes.OK:
+                raise RayUnavailableError(f"{path}: {answer.text[:200]}")
+        return f"gcs://{package}"
 
     def stop(self, submission_id: str) -> None:
         """Ask for its end: SIGTERM, and SIGKILL when its time to stop is over.

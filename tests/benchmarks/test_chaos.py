@@ -133,7 +133,7 @@ def test_what_a_real_ray_still_holds_is_seen(
         assert held_in(url, token) == []
         group = "ray.util.placement_group([{'CPU': 1}], lifetime='detached').ready()"
         command = f'{sys.executable} -c "import ray; ray.init(); ray.get({group})"'
-        RayJobs(url).submit(Submission("held", command, files={}, stop_seconds=1))
+        RayJobs(url).submit(Submission("held", command, files={"a": b""}, stop_seconds=1))
         eventually(lambda: [each[:16] for each in held_in(url, token)] == ["placement_group "])
     finally:
         ray.stop()
