@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 
 from automap.service.worker.local_ray import LocalRay
+from automap.service.worker.ray_jobs import RayUnavailableError
 from benchmarks.chaos.ledger import Ledger
 from benchmarks.chaos.processes import command_of, reap, wait_until_gone
 from benchmarks.chaos.stack import Stack
@@ -16,6 +17,7 @@ from tests.service.support.processes import descendants
 
 SHARED_MEMORY = Path("/dev/shm")
 GONE_SECONDS = 15.0
+ASK_SECONDS = 60.0
 
 
 def shared_memory() -> set[str]:
@@ -30,9 +32,13 @@ def shared_memory() -> set[str]:
 def look_into_ray(stack: Stack, ledger: Ledger) -> None:
     """Note placement groups and actors that outlived their runs in a real Ray, before it stops."""
     ray = LocalRay(stack.ray_folder)
-    url = ray.ensure()  # one that was killed holds nothing, and neither does its successor
-    deadline = time.monotonic() + GONE_SECONDS
-    while (left := held_in(url, ray.token())) and time.monotonic() < deadline:
+    deadline = time.monotonic() + ASK_SECONDS
+    left = ["nothing is known of what"]
+    while left and time.monotonic() < deadline:
+        try:  # one that was killed holds nothing, and neither does its successor
+            left = held_in(ray.ensure(), ray.token())
+        except (RayUnavailableError, httpx.HTTPError, LookupError, ValueError) as error:
+            left = [f"nothing is known ({error}) of what"]
         time.sleep(0.5)
     for what in left:
         ledger.violate(f"{what} is left in Ray", at=0)

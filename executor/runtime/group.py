@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -31,7 +31,6 @@ from automap.executor.workers.row_references import BLOCK_BYTES
 
 _STACK_SECONDS = 2.0
 _POLL_SECONDS = 0.1
-_STORE_SECONDS = 600.0
 
 
 Rounds = Generator[tuple[str, Sequence[object], Mapping[str, object]], Any, object]
@@ -49,6 +48,9 @@ class ProcessSet:
     name: str
     devices: tuple[Device, ...]
     processes: tuple[Any, ...]
+    identities: list[Identity] = field(default_factory=list)
+    """One a process, rank by rank, once `join` has returned."""
+    _meetings: list[Rendezvous] = field(default_factory=list)
 
     @classmethod
     def on_devices(
@@ -105,31 +107,32 @@ class ProcessSet:
             StartError: they do not come up in time, or one cannot start.
         """
         deadline = time.monotonic() + timeout_seconds
-        identities = self._wait(
+        self.identities[:] = self._wait(
             [each.identity.remote() for each in self.processes], deadline, check
         )
         if self.devices:
-            meeting = self._opened(identities, deadline, check)
+            meeting = self._opened(self.identities, deadline, check)
             joining = [
                 each.join.remote(meeting, timeout_seconds=collective_timeout_seconds)
                 for each in self.processes
             ]
             self._wait(joining, deadline, check)
-        return identities
+        return self.identities
 
-    def open_rendezvous(self, other: "ProcessSet", check: Callable[[], None]) -> Rendezvous:
-        """One of rank 0, where the processes of this set and of another meet."""
-        deadline = time.monotonic() + _STORE_SECONDS
-        asked = [each.identity.remote() for each in (*self.processes, *other.processes)]
-        return self._opened(self._wait(asked, deadline, check), deadline, check)
+    def open_rendezvous(
+        self, other: "ProcessSet", *, timeout_seconds: float, check: Callable[[], None]
+    ) -> Rendezvous:
+        """One of rank 0, where the processes of this set and of another meet; both have joined."""
+        deadline = time.monotonic() + timeout_seconds
+        return self._opened([*self.identities, *other.identities], deadline, check)
 
     def _opened(
         self, members: Sequence[Identity], deadline: float, check: Callable[[], None]
     ) -> Rendezvous:
         alone = len({member.node_id for member in members}) == 1
         opening = self.processes[0].open_rendezvous.remote(on_one_machine=alone)
-        opened: Rendezvous = self._wait([opening], deadline, check)[0]
-        return opened
+        self._meetings.extend(self._wait([opening], deadline, check))
+        return self._meetings[-1]
 
     def _wait(self, references: list[Any], deadline: float, check: Callable[[], None]) -> list[Any]:
         left = references
@@ -165,6 +168,14 @@ class ProcessSet:
         """End the processes, whatever they do."""
         for process in self.processes:
             ray.kill(process)
+
+    def clean_up(self) -> None:
+        """Remove what they have left on this machine, once they have ended."""
+        here = ray.get_runtime_context().get_node_id() if self._meetings else ""
+        for meeting in self._meetings:
+            if self.identities[0].node_id == here:
+                meeting.remove()
+        self._meetings.clear()
 
 
 class WorkerGroup:

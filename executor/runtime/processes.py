@@ -12,6 +12,7 @@ from automap.executor.workers.cpu_workers import FunctionWorker, NumericsWorker
 from automap.executor.workers.model_setup import ModelSetup, num_scoring_processes
 from automap.executor.workers.model_worker import Factories, ModelWorker, SyncPlace
 from automap.executor.workers.process import Identity, ProcessContext
+from automap.executor.workers.rendezvous import Rendezvous
 from automap.executor.workers.row_references import BLOCK_BYTES
 from automap.planner import Plan
 from automap.planner.spec import ClusterSpec
@@ -93,6 +94,8 @@ class Processes:
         if self._reservation is not None:
             self._reservation.release()
         end_local(self._identities, timeout_seconds=3.0)
+        for processes in self._sets:
+            processes.clean_up()
         self._sets.clear()
         self._identities.clear()
         self.groups.clear()
@@ -189,6 +192,8 @@ class Processes:
         def function(path: str, count: int) -> Callable[[ProcessContext], object]:
             return lambda context: FunctionWorker(path, tokenizer=tokenizer, num_processes=count)
 
+        # Before the builds, behind which the answer would wait.
+        meetings = {pair: self._opened(*pair) for pair in self.syncs}
         for copy_id, group in self.groups.items():
             group.build(model(self._setups[copy_id]), timeout_seconds=timeout)
         for role, group in self.functions.items():
@@ -197,15 +202,19 @@ class Processes:
             group.build(function(path, count), timeout_seconds=timeout)
         assert self.numerics is not None, "the processes were started"
         self.numerics.build(lambda context: NumericsWorker(), timeout_seconds=timeout)
-        for home, shadow in self.syncs:
-            self._connect(home, shadow)
+        for (home, shadow), meeting in meetings.items():
+            self._connect(home, shadow, meeting)
         self._scheduler.wait()
         self._scheduler.take_records()
 
-    def _connect(self, home: str, shadow: str) -> None:
-        meeting = self.groups[home].processes.open_rendezvous(
-            self.groups[shadow].processes, self._check
+    def _opened(self, home: str, shadow: str) -> Rendezvous:
+        return self.groups[home].processes.open_rendezvous(
+            self.groups[shadow].processes,
+            timeout_seconds=self._settings.start_timeout_seconds,
+            check=self._check,
         )
+
+    def _connect(self, home: str, shadow: str, meeting: Rendezvous) -> None:
         place = SyncPlace(meeting, 0, self._setups[home], self._setups[shadow])
         call_together(
             self._scheduler,

@@ -6,13 +6,13 @@ must be private.
 """
 
 import errno
+import shutil
 import socket
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-import ray
 import torch.distributed as dist
 
 
@@ -34,12 +34,18 @@ class Rendezvous:
         store.set_timeout(timeout)
         return store
 
+    def remove(self) -> None:
+        """The file and its folder, of which torch leaves both."""
+        if self.file:
+            shutil.rmtree(Path(self.file).parent, ignore_errors=True)
+
 
 def in_file() -> Rendezvous:
-    """One in Ray's folder of this session, which ends with it; no other user may open it."""
-    context = ray.get_runtime_context()
-    session = Path(context.get_temp_dir()) / context.get_session_name()
-    folder = tempfile.mkdtemp(prefix="rendezvous-", dir=session)
+    """One in a folder of its own, which no other user may open; who is done with it removes it.
+
+    Among the temporary files, not those of Ray's session, whose folder is everybody's to rename in.
+    """
+    folder = tempfile.mkdtemp(prefix="automap-rendezvous-")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return Rendezvous("127.0.0.1", probe.getsockname()[1], f"{folder}/store")

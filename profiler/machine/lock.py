@@ -15,6 +15,8 @@ from pathlib import Path
 from automap.profiler.errors import ProfileError
 
 FOLDER_FILE = ".lock"
+FOLDER_VARIABLE = "AUTOMAP_LOCK_FOLDER"
+"""For jobs whose folder of temporary files is not that of all who measure on the machine."""
 LOOK_SECONDS = 0.2
 
 
@@ -29,7 +31,7 @@ def device_lock(
             open.
     """
     deadline = time.monotonic() + wait_seconds
-    place = folder or Path(tempfile.gettempdir())
+    place = folder or Path(os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir())
     with ExitStack() as stack:
         for key in keys:
             path = place / f"automap-profile-{key}.lock"
@@ -38,7 +40,7 @@ def device_lock(
             except OSError as error:
                 raise ProfileError(
                     f"cannot open the lock {path}: {error.strerror or error}",
-                    ["remove that file while nobody measures, or set TMPDIR to another folder"],
+                    [f"remove that file while nobody measures, or set {FOLDER_VARIABLE}"],
                 ) from None
             stack.callback(os.close, descriptor)
             _hold(descriptor, f"on {key}", deadline)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
+from uuid import uuid4
 
 from automap.planner.profiles import Key
 from automap.profiler.errors import ProfileError
@@ -60,7 +61,8 @@ def reported_by(
     """
     with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryDirectory() as private:
         meeting = meeting or Meeting("127.0.0.1", free_port(), 0, ranks, f"{private}/store")
-        order = {**task, "ranks": meeting.world_size, "store": meeting.file, "deadline": deadline}
+        where = {"ranks": meeting.world_size, "store": meeting.file, "world": uuid4().hex}
+        order = {**task, **where, "deadline": deadline}
         with _started(module, order, ranks, meeting, errors) as processes:
             reported = processes[0].stdout
             assert reported is not None

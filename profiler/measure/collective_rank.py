@@ -65,6 +65,8 @@ class _Here:
 
     out: TextIO
     rank: int
+    world: str
+    """Another for each world of processes on the machine."""
     device: torch.device
     waiting: WaitClock
 
@@ -89,7 +91,7 @@ def main() -> None:
     spans = sorted({key["num_gpus"] for key in task["keys"]})
     groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
     groups[ranks] = dist.group.WORLD
-    here = _Here(out, rank, device, WaitClock(all_threads=True))
+    here = _Here(out, rank, task["world"], device, WaitClock(all_threads=True))
     if ENGINE_COLLECTIVE in {key["collective"] for key in task["keys"]}:
         _import_engine()
     # The parent's clock: monotonic time is the same in all processes of a machine, and where they
@@ -250,7 +252,7 @@ def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor]
 
     from automap.executor.rollout.replica import unlink_name
 
-    os.environ["VLLM_DIST_IDENT"] = f"profile-{os.environ['MASTER_PORT']}-{next(_NUMBER)}"
+    os.environ["VLLM_DIST_IDENT"] = f"profile-{here.world}-{next(_NUMBER)}"
     world: Any = SimpleNamespace(
         unique_name="tp:0",
         ranks=list(range(span)),

@@ -151,6 +151,8 @@ class LocalRay:
                     # What its processes and its jobs leave when they are killed goes with it, and
                     # no other user reads it.
                     "TMPDIR": str(temporary),
+                    # Jobs measure a device in turns with who is not in this Ray.
+                    "AUTOMAP_LOCK_FOLDER": tempfile.gettempdir(),
                     "RAY_DISABLE_IMPORT_WARNING": "1",
                     "PYTHONUNBUFFERED": "1",
                 },

@@ -123,10 +123,10 @@ class RayJobs:
         killed meanwhile.
         """
         packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(packed, "w") as archive:
             for name, content in sorted(files.items()):
                 info = zipfile.ZipInfo(name)  # of no date: the same files are the same package
-                info.external_attr = 0o644 << 16
+                info.external_attr = 0o600 << 16  # for the user of the cluster alone
                 archive.writestr(info, content)
         package = f"_ray_pkg_{hashlib.sha256(packed.getvalue()).hexdigest()[:32]}.zip"
         client: Any = self._client

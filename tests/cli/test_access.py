@@ -1,6 +1,7 @@
 """`automap keys` and `automap audit`: in a database, and on a service that asks for keys."""
 
 import json
+import re
 from pathlib import Path
 from uuid import UUID
 
@@ -100,11 +101,16 @@ def test_keys_and_log_of_a_service(
         assert main(["audit", *there]) == 0
         shown = capsys.readouterr().out
         (revoked,) = (line for line in shown.splitlines() if "DELETE" in line)
-        assert revoked.rstrip().endswith("/v1/keys/{key_id}")
-        assert str(UUID(bob.split("_")[1])) in shown  # whole, on 80 columns
-        monkeypatch.setenv("COLUMNS", "160")
+        about = str(UUID(bob.split("_")[1]))
+        for told in ("ada", "127.0.0.1", "200", "/v1/keys/{key_id}", about):
+            assert told in revoked  # in a pipe all is on one line
+        monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "80")
         assert main(["audit", *there]) == 0
-        shown += capsys.readouterr().out
-        assert "127.0.0.1" in shown
+        narrow = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+        assert about in narrow
+        assert max(map(len, narrow.splitlines())) <= 80
+        shown += narrow
         for secret in (admin[36:], bob[36:]):
             assert secret not in shown

@@ -80,7 +80,7 @@ export function Title({ job, onChange }: { job: JobRecord; onChange: () => void 
         )}
       </div>
       {problem && <Trouble problem={problem} />}
-      {job.status === "queued" && <Priority job={job} onChange={onChange} />}
+      {job.status === "queued" && <Priority key={job.priority} job={job} onChange={onChange} />}
     </>
   );
 }

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from rich.console import Console
 from rich.text import Text
 
 from automap.service.cli.access.records import Records, records_of
@@ -22,6 +23,8 @@ from automap.service.schemas.access import (
 from automap.service.storage.api_keys import PREFIX
 
 _ACTIONS = ("create", "list", "revoke")
+_WHOLE_LINES = 1000
+"""Columns in a pipe, so that a request is a line for who searches or cuts lines."""
 
 
 def run_keys(given: KeysArguments) -> None:
@@ -59,7 +62,10 @@ def run_audit(given: AuditArguments) -> None:
     if given.json:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
-    wide = console.stdout_console().width >= WIDE_COLUMNS
+    out = console.stdout_console()
+    if not out.is_terminal:
+        out.width = _WHOLE_LINES
+    wide = out.width >= WIDE_COLUMNS
     rows = [
         (
             _moment(each.created_at),
@@ -67,18 +73,18 @@ def run_audit(given: AuditArguments) -> None:
             *(((each.key_id or NOTHING)[:16], each.remote_address or NOTHING) if wide else ()),
             str(each.status),
             each.method,
-            _asked_of(each),
+            _asked_of(each, " " if wide else "\n"),
         )
         for each in items
     ]
     columns = ("time", "owner", *(("key", "from") if wide else ()), "status", "method", "of")
-    _print(columns, rows)
+    _print(columns, rows, out)
 
 
-def _asked_of(record: AuditRecord) -> str:
+def _asked_of(record: AuditRecord, separator: str) -> str:
     """The route, what it named there, whole on a line, and what changed."""
-    about = " ".join(each for each in (record.resource_id, record.change) if each)
-    return "\n".join(each for each in (record.route, about) if each)
+    about = (record.route, record.resource_id, record.change)
+    return separator.join(each for each in about if each)
 
 
 def _create(records: Records, given: KeysArguments) -> None:
@@ -141,13 +147,15 @@ def _state(key: ApiKeyRecord) -> str:
     return "expired" if key.revoked_at is None else "revoked"
 
 
-def _print(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], out: Console | None = None
+) -> None:
     table = plain_table()
     for name in columns:  # an id is there to be copied, whatever the width
         table.add_column(name, overflow="fold", no_wrap=name in ("id", "time", "status", "method"))
     for row in rows:
         table.add_row(*(Text(formats.printable(cell)) for cell in row))
-    console.stdout_console().print(table)
+    (out or console.stdout_console()).print(table)
 
 
 def _moment(moment: datetime) -> str:

@@ -36,6 +36,8 @@ def test_processes_of_one_machine_meet_where_no_other_user_can() -> None:
         assert ray.get(process.ports.remote()) == before  # it listens nowhere
         assert meeting.store(timedelta(seconds=10)).get("key") == b"value"
         assert stat.S_IMODE(Path(meeting.file).parent.stat().st_mode) == 0o700
+        meeting.remove()
+        assert not Path(meeting.file).parent.exists()
 
 
 def test_it_listens_on_one_address_alone() -> None:

@@ -1,5 +1,7 @@
 """Jobs in a worker's hands when something that they need goes away for a moment."""
 
+import errno
+import os
 import subprocess
 import sys
 import tempfile
@@ -71,20 +73,22 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_more_than_that(
         url_of(database), run_command=f"{sys.executable} {STAND_IN}", runs_folder=tmp_path / "runs"
     )
     held = taken(database)
-    supervision = Supervision(
-        database,
-        settings,
-        held,
-        connect=lambda: RayJobs(head.address),
-        stopping=threading.Event(),
-    )
-    # Nothing can be written where submissions are put together.
+    has_room = threading.Event()
+
+    def connect() -> RayJobs:
+        """As a Ray of our own does, which writes down where it is."""
+        if not has_room.is_set():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return RayJobs(head.address)
+
+    supervision = Supervision(database, settings, held, connect=connect, stopping=threading.Event())
+    # And nothing is written to put a submission together.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
     thread = threading.Thread(target=supervision.run)
     thread.start()
     time.sleep(1)
-    (tmp_path / "full").mkdir()
     assert thread.is_alive()
+    has_room.set()
     job = wait_for(database, job_id, "succeeded")
     thread.join(timeout=10)
     assert job.attempts == 1
