@@ -119,6 +119,7 @@ class Run:
                 if unfinished(database) <= BACKLOG:
                     return
             time.sleep(LOOK_SECONDS)
+        self._say(f"over {BACKLOG} rows are left, {RECOVERY_SECONDS:g} s after the last fault")
 
     def _drawn(self) -> Iterator[Fault]:
         """A sequence in which every kind comes before any comes again; ends after enough."""

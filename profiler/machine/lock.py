@@ -40,7 +40,10 @@ def device_lock(
             except OSError as error:
                 raise ProfileError(
                     f"cannot open the lock {path}: {error.strerror or error}",
-                    [f"remove that file while nobody measures, or set {FOLDER_VARIABLE}"],
+                    [
+                        "remove that file while nobody measures, or set "
+                        f"{FOLDER_VARIABLE} to another folder"
+                    ],
                 ) from None
             stack.callback(os.close, descriptor)
             _hold(descriptor, f"on {key}", deadline)

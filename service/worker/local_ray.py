@@ -33,6 +33,7 @@ START_SECONDS = 90.0
 START_ATTEMPTS = 2
 """Ray gives up by itself when its own processes take longer than half a minute to find another."""
 STOP_SECONDS = 60.0
+_LOCK_FOLDER = "AUTOMAP_LOCK_FOLDER"
 OBJECT_STORE_BYTES = 2**29
 """Ray's own choice, a share of the memory, can be more than the shared memory that there is."""
 
@@ -152,7 +153,7 @@ class LocalRay:
                     # no other user reads it.
                     "TMPDIR": str(temporary),
                     # Jobs measure a device in turns with who is not in this Ray.
-                    "AUTOMAP_LOCK_FOLDER": tempfile.gettempdir(),
+                    _LOCK_FOLDER: os.environ.get(_LOCK_FOLDER) or tempfile.gettempdir(),
                     "RAY_DISABLE_IMPORT_WARNING": "1",
                     "PYTHONUNBUFFERED": "1",
                 },

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,23 @@ def test_a_second_profile_is_refused_until_the_first_is_over_even_if_it_was_kill
     holder.wait()
     with device_lock(["cpu"], folder=tmp_path):
         pass
+
+
+def test_who_has_temporary_files_of_its_own_can_share_the_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    shared.mkdir()
+    own.mkdir()
+    monkeypatch.setenv("AUTOMAP_LOCK_FOLDER", str(shared))
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    with (
+        device_lock(["cpu"], folder=shared),
+        pytest.raises(ProfileError, match="another profile"),
+        device_lock(["cpu"]),
+    ):
+        pass
+    assert list(own.iterdir()) == []
 
 
 def test_a_lock_is_everybodys_whatever_the_umask(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.service.queues import job_queue, plan_queue
 from automap.service.schemas.jobs import JobRecord
+from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
@@ -184,7 +185,8 @@ def add_job(database: Database, mode: str = "ok", *, owner: str = "local", **cha
 def record(database: Database, job_id: UUID) -> JobRecord:
     with database.reading() as session:
         found = job_records.find_job(session, job_id)
-    return cast(JobRecord, found)  # or a profile's, of which a test asks what both have
+    assert isinstance(found, JobRecord | ProfileJobRecord)
+    return cast(JobRecord, found)  # of a profile a test asks what both have
 
 
 def events(database: Database, job_id: UUID) -> list[Json]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +134,7 @@ def test_a_local_ray_outlives_its_worker_and_a_run_outlives_its_ray(tmp_path: Pa
     assert Path(first["folder"]).stat().st_mode & 0o077 == 0
     environment = Path(f"/proc/{run}/environ").read_bytes().split(b"\0")
     assert f"TMPDIR={first['folder']}".encode() in environment  # so its files go with it
+    assert f"AUTOMAP_LOCK_FOLDER={tempfile.gettempdir()}".encode() in environment
     token = tmp_path / "ray" / "token"
     assert token.stat().st_mode & 0o077 == 0
     with working_alone(url, tmp_path) as worker:
