@@ -205,9 +205,9 @@ def measured(running: Service, kind: str, queries: list[dict[str, str]]) -> Foun
 
 
 @contextmanager
-def database_of(name: str, folder: Path) -> Iterator[TestedDatabase]:
+def database_of(name: str, folder: Path, programs: Path | None) -> Iterator[TestedDatabase]:
     """A new database of this kind."""
-    tested = Sqlite(folder) if name == "sqlite" else Postgres(folder, folder)
+    tested = Sqlite(folder) if name == "sqlite" else Postgres(folder, folder, programs)
     try:
         yield tested
     finally:
@@ -219,7 +219,10 @@ def run(name: str, given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="automap-lists-") as made:
         folder = Path(made)
         folder.chmod(0o755)
-        with database_of(name, folder) as tested, service(folder, url=tested.url) as running:
+        with (
+            database_of(name, folder, given.postgresql_programs) as tested,
+            service(folder, url=tested.url) as running,
+        ):
             assert asyncio.run(post(running.port, 1))[0][0] == 201
             began = time.perf_counter()
             with reachable(tested) as database:
@@ -258,6 +261,12 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=100_000)
     parser.add_argument("--requests", type=int, default=100, help="of each kind")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), help="that one alone")
+    parser.add_argument(
+        "--postgresql-programs",
+        type=Path,
+        metavar="FOLDER",
+        help="with postgres and initdb of another installation, which may have pg_trgm",
+    )
     parser.add_argument("--only", help="kinds of requests with this in their name")
     given = parser.parse_args()
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

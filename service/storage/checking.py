@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from automap import migrations
+from automap.migrations import text_index
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.runs.checked_settings import RunSettings
@@ -35,7 +36,7 @@ def check(database: Database) -> list[Finding]:
         if revision != head:
             what = f"at revision {revision}, this version's is {head}: automap db upgrade"
             return [*found, Finding(weight="fault", what=what)]
-        for part in (_orphans, _gaps, _documents, _expired):
+        for part in (_orphans, _gaps, _documents, _expired, _unindexed):
             found += part(session)
     return found
 
@@ -138,3 +139,14 @@ def _expired(session: Session) -> Iterator[Finding]:
         if count := session.scalar(expired):
             what = f"{table.__tablename__} wait for the next {who}: their lease has expired"
             yield Finding(weight="note", what=what, count=count)
+
+
+def _unindexed(session: Session) -> Iterator[Finding]:
+    """Texts that PostgreSQL reads all of for each search."""
+    if tables := text_index.lacking(session.connection()):
+        what = (
+            f"{' and '.join(tables)} are searched without an index, for which PostgreSQL needs the "
+            f"extension {text_index.EXTENSION}: install its contributed modules, and automap db "
+            "upgrade"
+        )
+        yield Finding(weight="note", what=what)
