@@ -26,7 +26,8 @@ from rich.table import Table
 
 from automap.executor.batch import Batch
 from automap.executor.layout import RankLayout
-from automap.executor.runtime.group import ProcessSet, WorkerGroup
+from automap.executor.runtime.group import WorkerGroup
+from automap.executor.runtime.process_sets import ProcessSet
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.workers.process import ProcessContext
 from automap.executor.workers.protocols import transfer

@@ -80,7 +80,7 @@ def _timed_joins(seconds: dict[str, float]) -> Iterator[None]:
     """Wait for a set's processes before they are connected, and note both times."""
     import ray
 
-    from automap.executor.runtime.group import ProcessSet
+    from automap.executor.runtime.process_sets import ProcessSet
 
     join = ProcessSet.join
 

@@ -13,8 +13,9 @@ import torch.distributed as dist
 
 from automap.executor.batch import Batch, Ragged
 from automap.executor.layout import RankLayout
-from automap.executor.runtime.group import ProcessSet, WorkerGroup
+from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.placement import DevicePool, DeviceRange, reserve
+from automap.executor.runtime.process_sets import ProcessSet
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.workers.process import ProcessContext
 from automap.executor.workers.protocols import THREE_D, Layout, Protocol, transfer

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from automap.executor.layout import RankLayout
-from automap.executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
+from automap.executor.runtime.group import WorkerGroup, call_together
 from automap.executor.runtime.placement import DeviceRange, Reservation, device_pools, reserve
+from automap.executor.runtime.process_sets import ProcessSet, end_local
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.settings import RunSettings
 from automap.executor.workers.cpu_workers import FunctionWorker, NumericsWorker

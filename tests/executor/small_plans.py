@@ -21,6 +21,7 @@ class Place:
     count: int
     tensor: int = 1
     generation_tensor: int = 1
+    generation_pipeline: int = 1
     context: int = 1
     sharding: Literal["none", "optimizer", "full"] = "none"
 
@@ -126,8 +127,12 @@ def _layout(place: Place) -> Parallelism:
 
 
 def _generation(place: Place) -> Parallelism:
-    tensor = place.generation_tensor
-    return Parallelism(tensor_parallel_size=tensor, data_parallel_size=place.count // tensor)
+    tensor, pipeline = place.generation_tensor, place.generation_pipeline
+    return Parallelism(
+        tensor_parallel_size=tensor,
+        pipeline_parallel_size=pipeline,
+        data_parallel_size=place.count // tensor // pipeline,
+    )
 
 
 def _call(

@@ -233,7 +233,17 @@ def test_context_parallel_training_is_that_of_data_parallel_ranks(start: Start) 
 
 
 @pytest.mark.slow
-def test_a_reference_scores_responses_while_others_are_generated(start: Start) -> None:
+@pytest.mark.parametrize(
+    ("actor", "lora_rank"),
+    [
+        pytest.param(Place(0, 1), None, id="one process"),
+        pytest.param(Place(0, 2, generation_pipeline=2), None, id="two stages"),
+        pytest.param(Place(0, 1), RANK, id="an adapter"),
+    ],
+)
+def test_a_reference_scores_responses_while_others_are_generated(
+    start: Start, actor: Place, lora_rank: int | None
+) -> None:
     """What it comes to is what it is without streams; another process works meanwhile."""
     rollout = {"steps_per_turn": 1, "max_running_sequences": 8}  # of 32: they end at four times
     runs, plans = [], []
@@ -241,7 +251,8 @@ def test_a_reference_scores_responses_while_others_are_generated(start: Start) -
         plans.append(
             small_plan(
                 "grpo",
-                {"actor": Place(0, 1), "reference": Place(1, 1), "reward": None},
+                {"actor": actor, "reference": Place(actor.count, 1), "reward": None},
+                lora_rank=lora_rank,
                 stream_chunks=chunks,
                 prompts_per_iteration=8,
                 responses_per_prompt=4,

@@ -17,8 +17,9 @@ import torch.distributed as dist
 from automap.executor.batch import Batch
 from automap.executor.errors import CallFailedError, CallTimeoutError, WorkerDiedError
 from automap.executor.layout import GenerationLayout, RankLayout
-from automap.executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
+from automap.executor.runtime.group import WorkerGroup, call_together
 from automap.executor.runtime.placement import DevicePool, DeviceRange, reserve
+from automap.executor.runtime.process_sets import ProcessSet, end_local
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.workers.process import Identity, ProcessContext, start_ticks
 from automap.executor.workers.protocols import Layout, by_rows, transfer

@@ -153,6 +153,8 @@ def test_every_kind_is_explained(name: str) -> None:
     assert found.regret is not None
     for each in found.alternatives:
         assert each.outcome != "undecided"
+        if each.question == "no_memory_margin":  # it allows more than the plan's own search
+            continue
         if made.search.status == "optimal" and each.objective_value is not None:
             assert each.objective_value >= made.search.objective_value - 1e-5
 
