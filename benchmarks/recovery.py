@@ -9,7 +9,7 @@ or the controller. Columns:
 
 back after      From the kill until an iteration is done again: noticing it, ending the other
                 processes, new ones with their imports, the checkpoint, and the iteration.
-done again      Iterations that were done before the kill and are not in the checkpoint.
+done again      Iterations that were done before the restart and are not in the checkpoint.
 steps once      Whether the metrics have each iteration once, in order.
 same weights    Whether the final weights are, byte for byte, those of an undisturbed run. Two
                 continuous runs never have the same: weights do not come at the same token.
@@ -67,18 +67,21 @@ def disturbed(name: str, victim: str, folder: Path) -> dict[str, Any]:
         )
         pid = run.controllers()[0] if place is None else run.workers()[place]
         os.kill(pid, signal.SIGKILL)
-        killed, done, on_disk = time.time(), len(run.events("iteration")), finished(folder)
+        killed, on_disk = time.time(), finished(folder)
         ended(run)
     finally:
         run.kill_all()
-    again = [each for each in run.events("iteration") if unix_time(each) > killed]
+    # What was under way and did not need the process may still have ended before the restart.
+    restarts = [unix_time(each) for each in run.events("log") if "restart" in each]
+    iterations = run.events("iteration")
+    again = [each for each in iterations if unix_time(each) > min(restarts, default=killed)]
     steps = [int(each["training/global_step"]) for each in run.metrics()]
     by_attempt = finished(folder)
     later = [request for file in by_attempt.keys() - on_disk for request in by_attempt[file]]
     before = {request for requests in on_disk.values() for request in requests}
     return {
         "back_seconds": unix_time(again[0]) - killed,
-        "again": done + 1 - int(again[0]["iteration"]),
+        "again": len(iterations) - len(again) + 1 - int(again[0]["iteration"]),
         "once": steps == list(range(1, ITERATIONS + 1)),
         "weights": weights(folder),
         "finished": len(before),
