@@ -9,20 +9,16 @@ A block belongs to the process that put it and dies with it. That costs nothing 
 worker died ends, and resumes from its checkpoint.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import ray
 import torch
-from torch import Tensor
 
-from automap.executor.batch import Batch, Column, Ragged, concatenate
-
-Indices = npt.NDArray[np.int64]
+from automap.executor.batch import Batch, Column
+from automap.executor.workers.encoded_rows import EncodedBatch, Indices, Picked, on_end
 
 BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
@@ -30,22 +26,6 @@ INLINE_BYTES = 32 * 2**10
 """Up to so much travels within the reference; of a call on several ranks, from all together."""
 _CONTROLLERS = ("request", "weights_version")
 """Columns that the controller reads travel within the reference beside rows that do not."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedTensor:
-    """A tensor as an array, which Ray shares between the processes of a node without a copy."""
-
-    array: npt.NDArray[np.generic]
-    dtype: str
-    """torch's name; numpy has no bfloat16, so the array holds its bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """A batch on its way through the object store: per column its values, and lengths if ragged."""
-
-    columns: dict[str, tuple[EncodedTensor, EncodedTensor | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +180,7 @@ class Traffic:
 def inline(batch: Batch) -> Rows:
     """Rows that travel within the reference."""
     names = {name: name for name in batch}
-    block = Block(_encoded(batch), batch.num_rows, batch.nbytes(), names)
+    block = Block(EncodedBatch.of(batch), batch.num_rows, batch.nbytes(), names)
     return Rows((Layer((block,), np.arange(batch.num_rows)),))
 
 
@@ -232,7 +212,7 @@ def _in_blocks(batch: Batch, block_bytes: int) -> Rows:
     blocks = []
     for start, stop in pairwise(edges):
         part = batch if num_blocks == 1 else batch.slice(start, stop)
-        blocks.append(Block(ray.put(_encoded(part)), stop - start, part.nbytes(), names))
+        blocks.append(Block(ray.put(EncodedBatch.of(part)), stop - start, part.nbytes(), names))
     return Rows((Layer(tuple(blocks), np.arange(batch.num_rows)),))
 
 
@@ -245,15 +225,12 @@ def fetch(rows: Rows, *, traffic: Traffic | None = None) -> Batch:
         traffic.fetched_bytes += sum(block.num_bytes for block in blocks.values())
         traffic.fetched_blocks += len(blocks)
     columns: dict[str, Column] = {}
-    with warnings.catch_warnings():
-        # The rows are copied out before anyone sees them.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        for layer in rows.layers:
-            data = [
-                block.data if isinstance(block.data, EncodedBatch) else values[block.data]
-                for block in layer.blocks
-            ]
-            columns.update(_picked(layer, data))
+    for layer in rows.layers:
+        data = [
+            block.data if isinstance(block.data, EncodedBatch) else values[block.data]
+            for block in layer.blocks
+        ]
+        columns.update(_picked(layer, data))
     return Batch(columns)
 
 
@@ -262,18 +239,18 @@ def _key(block: Block) -> object:
     return id(block.data) if isinstance(block.data, EncodedBatch) else block.data
 
 
-def _picked(layer: Layer, data: Sequence[EncodedBatch]) -> Batch:
+def _picked(layer: Layer, data: Sequence[EncodedBatch]) -> dict[str, Column]:
     """A layer's rows: block by block, then in the order asked for."""
+    if len(data) == 1:
+        return on_end([Picked(data[0], layer.blocks[0].names, layer.index)])
     which, first = _block_of(layer), _first_rows(layer)
-    parts = []
-    for number, (block, encoded) in enumerate(zip(layer.blocks, data, strict=True)):
-        within = layer.index[which == number] - first[number]
-        parts.append(_decoded(encoded, block.names).take(torch.from_numpy(within)))
-    batch = concatenate(parts)
-    order = np.argsort(which, kind="stable")
-    if np.array_equal(order, np.arange(len(order))):
-        return batch
-    return batch.take(torch.from_numpy(np.argsort(order, kind="stable")))
+    parts = [
+        Picked(encoded, block.names, layer.index[which == number] - first[number])
+        for number, (block, encoded) in enumerate(zip(layer.blocks, data, strict=True))
+    ]
+    if bool(np.all(which[1:] >= which[:-1])):
+        return on_end(parts)
+    return on_end(parts, np.argsort(np.argsort(which, kind="stable"), kind="stable"))
 
 
 def _first_rows(layer: Layer) -> Indices:
@@ -317,35 +294,3 @@ def _end_to_end(layers: Sequence[Layer]) -> Layer:
 def _one_layer_per_column(rows: Rows) -> Rows:
     layers = [rows.only(name).layers[0] for name in sorted(rows.columns)]
     return Rows(tuple(layers))
-
-
-def _encoded(batch: Batch) -> EncodedBatch:
-    columns: dict[str, tuple[EncodedTensor, EncodedTensor | None]] = {}
-    for name, column in batch.items():
-        if isinstance(column, Ragged):
-            columns[name] = (_encoded_tensor(column.values), _encoded_tensor(column.lengths))
-        else:
-            columns[name] = (_encoded_tensor(column), None)
-    return EncodedBatch(columns)
-
-
-def _encoded_tensor(tensor: Tensor) -> EncodedTensor:
-    tensor = tensor.detach().cpu().contiguous()
-    bits = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-    return EncodedTensor(bits.numpy(), str(tensor.dtype).removeprefix("torch."))
-
-
-def _decoded(encoded: EncodedBatch, names: Mapping[str, str]) -> Batch:
-    """Tensors over the store's own memory, which nobody may write to."""
-    columns: dict[str, Column] = {}
-    for name, source in names.items():
-        values, lengths = encoded.columns[source]
-        tensor = _decoded_tensor(values)
-        columns[name] = tensor if lengths is None else Ragged(tensor, _decoded_tensor(lengths))
-    return Batch(columns)
-
-
-def _decoded_tensor(encoded: EncodedTensor) -> Tensor:
-    tensor = torch.from_numpy(encoded.array)
-    dtype = getattr(torch, encoded.dtype)
-    return tensor.view(dtype) if tensor.dtype != dtype else tensor

@@ -52,7 +52,8 @@ class Method:
 
 class ThreadProcess:
     def __init__(self, rank: int, world_size: int, seed: int) -> None:
-        self._process = Process(rank, world_size, "threads")
+        # On a GPU, so that the environment is left alone.
+        self._process = Process(rank, world_size, "threads", on_gpu=True)
         self._pool = ThreadPoolExecutor(1)
         self._chance = random.Random(seed)
         self.call, self.build = Method(self, "call"), Method(self, "build")

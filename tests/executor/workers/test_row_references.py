@@ -208,3 +208,13 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(KeyError, match="no columns"):
         rows.only("absent")
     assert np.array_equal(rows.layers[0].index, [0, 1])
+
+
+def test_columns_that_are_unlike_are_not_put_on_end() -> None:
+    whole = put(Batch({"values": torch.zeros(2, dtype=torch.int64)}))
+    parts = [put(Batch({"values": torch.zeros(2)})), whole]
+    with pytest.raises(ValueError, match=r"'values' has unlike dtypes \['float32', 'int64'\]"):
+        fetch(Rows.concatenate(parts))
+    ragged = put(Batch({"values": Ragged(torch.zeros(2), torch.tensor([1, 1]))}))
+    with pytest.raises(ValueError, match="'values' is ragged in some parts"):
+        fetch(Rows.concatenate([parts[0], ragged]))
