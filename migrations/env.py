@@ -4,15 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from alembic import context
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from automap.migrations import text_index
 from automap.service.settings import Settings
 from automap.service.storage import tables  # noqa: F401 - registers the tables on Base.metadata
 from automap.service.storage.database import Base, Database
-
-LOCK_KEY = 5_207_011_846
-"""Any number, the same for all servers of a database."""
 
 
 def run(connection: Connection) -> None:
@@ -45,7 +42,7 @@ def _run(connection: Connection) -> None:
         target_metadata=Base.metadata,
         render_as_batch=sqlite,  # SQLite alters a table by building it anew
         compare_type=True,
-        include_name=lambda name, kind, _: kind != "index" or name not in text_index.NAMES,
+        include_name=lambda name, *_: name not in text_index.NAMES.values(),
         transaction_per_migration=False,
         # Alembic takes SQLite's for none, as Python's driver once committed before each statement:
         # ours begins by itself (storage/database.py), and a lock let go between two migrations
@@ -54,11 +51,10 @@ def _run(connection: Connection) -> None:
     )
     with context.begin_transaction():
         if not sqlite:  # SQLite's transaction is IMMEDIATE: it holds the only write lock
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+            text_index.lock(connection)
         context.run_migrations()
         if sqlite:
             _follow_foreign_keys(connection)
-        text_index.make(connection)
 
 
 def _follow_foreign_keys(connection: Connection) -> None:

@@ -2,34 +2,42 @@
 
 It needs the extension pg_trgm, which comes with PostgreSQL's contributed modules and which a
 database's owner may create. Without it the same rows are found by reading all texts. So it belongs
-to no revision: it is made by the first upgrade, or start of a server, that can.
+to no revision: whoever next starts a server or upgrades makes it, once it can be made.
 """
 
 import logging
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 _log = logging.getLogger(__name__)
 
+LOCK_KEY = 5_207_011_846
+"""Any number, the same for all servers of a database."""
 EXTENSION = "pg_trgm"
-NAMES = {table: f"ix_{table}_trigrams" for table in ("plan_texts", "job_texts")}
+# Jobs first, in whose order rows are forgotten too: neither waits for what the other holds.
+NAMES = {table: f"ix_{table}_trigrams" for table in ("job_texts", "plan_texts")}
 
 
-def make(connection: Connection) -> None:
-    """Index the texts by their trigrams if they are not; on SQLite there is nothing to do."""
-    if not (missing := lacking(connection)):
-        return
-    if not _is_installed(connection):
-        _warn("PostgreSQL's contributed modules are not installed")
+def make(engine: Engine) -> None:
+    """Index the texts by their trigrams if they are not, or say in the log why not.
+
+    On SQLite there is nothing to do. Meanwhile nothing can be stored.
+    """
+    if engine.dialect.name != "postgresql":
         return
     try:
-        with connection.begin_nested():
-            connection.execute(text(f"CREATE EXTENSION IF NOT EXISTS {EXTENSION}"))
-            for table in missing:
-                connection.execute(text(_creation(table)))
+        with engine.begin() as connection:
+            why = _made(connection) if lacking(connection) else None
     except DBAPIError as error:
-        _warn(str(error.orig).strip())
+        why = str(error.orig).strip()
+    if why is not None:
+        _log.warning("texts are searched without an index: %s", why)
+
+
+def lock(connection: Connection) -> None:
+    """Keep others from changing PostgreSQL's schema until the transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
 def lacking(connection: Connection) -> list[str]:
@@ -43,22 +51,30 @@ def lacking(connection: Connection) -> list[str]:
     ]
 
 
-def _creation(table: str) -> str:
-    # A text changes seldom and is looked for often: no list of pending ones to read each time.
-    return (
-        f"CREATE INDEX {NAMES[table]} ON {table} "
-        "USING gin (text gin_trgm_ops) WITH (fastupdate = off)"
-    )
+def _made(connection: Connection) -> str | None:
+    """Why it is not made, if so."""
+    lock(connection)
+    known = text("SELECT count(*) FROM pg_available_extensions WHERE name = :name")
+    if not connection.scalar(known, {"name": EXTENSION}):
+        return f"PostgreSQL's contributed modules, and {EXTENSION} with them, are not installed"
+    connection.execute(text(f"CREATE EXTENSION IF NOT EXISTS {EXTENSION}"))
+    operators = f"{_schema(connection)}.gin_trgm_ops"
+    for table in lacking(connection):  # another server may have been quicker
+        # A text changes seldom and is looked for often: no list of pending ones to read each time.
+        connection.execute(
+            text(
+                f"CREATE INDEX {NAMES[table]} ON {table} "
+                f"USING gin (text {operators}) WITH (fastupdate = off)"
+            )
+        )
+    return None
+
+
+def _schema(connection: Connection) -> str:
+    """Where the extension is, perhaps since long and for others."""
+    where = text("SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = :name")
+    return str(connection.scalar(where, {"name": EXTENSION}))
 
 
 def _is_there(connection: Connection, relation: str) -> bool:
     return connection.scalar(text("SELECT to_regclass(:name)"), {"name": relation}) is not None
-
-
-def _is_installed(connection: Connection) -> bool:
-    known = text("SELECT count(*) FROM pg_available_extensions WHERE name = :name")
-    return bool(connection.scalar(known, {"name": EXTENSION}))
-
-
-def _warn(why: str) -> None:
-    _log.warning("texts are searched without an index, as %s cannot be had: %s", EXTENSION, why)

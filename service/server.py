@@ -15,6 +15,7 @@ from sqlalchemy import inspect
 from automap import migrations
 from automap.executor.private_folders import is_open_to_all
 from automap.executor.telemetry import traces
+from automap.migrations import text_index
 from automap.service.api.auth import Keys
 from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import bound_sockets
@@ -172,6 +173,7 @@ def migrate(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
         migrations.upgrade(database.engine)
+        text_index.make(database.engine)
         log.info("the database is at revision %s", migrations.head_revision())
     finally:
         database.dispose()

@@ -88,6 +88,7 @@ class Postgres:
         if programs is None:
             programs, self._user = self._packaged()
         else:
+            programs = programs.resolve()
             self._user = "postgres" if os.geteuid() == 0 else None
             self._initialize(programs)
         self._command = [

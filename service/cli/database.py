@@ -13,6 +13,7 @@ from rich.text import Text
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap import migrations
+from automap.migrations import text_index
 from automap.service.cli.options.runs import (
     BackupArguments,
     CheckArguments,
@@ -37,6 +38,7 @@ def run_upgrade(given: UpgradeArguments) -> None:
     with _database(given.database_url, new=True) as database:
         before = _revision(database)
         migrations.upgrade(database.engine, given.revision or "head")
+        text_index.make(database.engine)
         after = _revision(database)
     _say(f"at revision {after} already" if before == after else f"revision {before} → {after}")
 
@@ -65,6 +67,7 @@ def run_restore(given: RestoreArguments) -> None:
     """Restore a backup, and say what was in it."""
     with _database(given.database_url, new=True) as database:
         head, counts = backups.restore(Path(given.file), database, replace=given.replace)
+        text_index.make(database.engine)
     upgraded = "" if head.revision == migrations.head_revision() else f", from {head.revision}"
     _say(
         f"restored {_listed(counts)}, as of {head.created_at:%Y-%m-%d %H:%M} UTC"

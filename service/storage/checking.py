@@ -145,8 +145,7 @@ def _unindexed(session: Session) -> Iterator[Finding]:
     """Texts that PostgreSQL reads all of for each search."""
     if tables := text_index.lacking(session.connection()):
         what = (
-            f"{' and '.join(tables)} are searched without an index, for which PostgreSQL needs the "
-            f"extension {text_index.EXTENSION}: install its contributed modules, and automap db "
-            "upgrade"
+            f"{' and '.join(tables)} are searched without an index, which needs PostgreSQL's "
+            f"extension {text_index.EXTENSION}: automap db upgrade makes it, or says why not"
         )
         yield Finding(weight="note", what=what)

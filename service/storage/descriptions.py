@@ -44,8 +44,8 @@ def found_by(
 ) -> Select[Row]:
     """The rows with the text, the labels and the owner that were asked for.
 
-    `near`: few rows are looked at, and the text of each is looked up; else all texts are read,
-    which are a fraction of the rows, for those hold whole plans.
+    `near`: few rows are looked at, and the text of each is looked up; else all texts are read, or
+    PostgreSQL's index of them. They are a fraction of the rows, for those hold whole plans.
     """
     if query.owner is not None:
         statement = statement.where(table.owner == query.owner)

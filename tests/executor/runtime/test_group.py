@@ -359,7 +359,7 @@ def test_a_process_that_ends_as_it_is_killed_is_no_error(
     goes.kill()
     goes.wait()
     ticks = {each.pid: each.start_ticks for each in identities}
-    monkeypatch.setattr("automap.executor.runtime.group.start_ticks", ticks.get)
+    monkeypatch.setattr("automap.executor.runtime.process_sets.start_ticks", ticks.get)
     end_local(identities, timeout_seconds=0)
     assert stays.wait(10) == -signal.SIGKILL
 

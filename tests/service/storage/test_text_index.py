@@ -1,21 +1,22 @@
 """Texts are indexed where PostgreSQL can, and found without where it cannot."""
 
-import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, create_engine, make_url, text
+from alembic import command
+from sqlalchemy import create_engine, make_url, text
 
 from automap import migrations
 from automap.migrations import text_index
 from automap.service.storage import checking
 from automap.service.storage.database import Database
 from benchmarks.chaos.databases import Postgres
+from tests.cli.commands import call
 from tests.service.support.databases import Databases, migrated
 
-INSTALLED = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+INSTALLED = [each.parent for each in sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
 """Debian's PostgreSQL, with contributed modules; that of our tests has none."""
 
 
@@ -36,32 +37,42 @@ def server() -> Iterator[str]:
 def url(server: str, request: pytest.FixtureRequest) -> str:
     """A new database of that server."""
     name = request.node.name
-    with _as_superuser(server) as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
+    by_superuser(server, f'CREATE DATABASE "{name}"')
     return server.replace("/postgres?", f"/{name}?")
 
 
-def _as_superuser(url: str) -> Connection:
-    engine = create_engine(
-        make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
-    )
-    return engine.connect()
+def by_superuser(url: str, *statements: str) -> None:
+    there = make_url(url).set(drivername="postgresql+psycopg")
+    engine = create_engine(there, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for each in statements:
+            connection.execute(text(each))
+    engine.dispose()
 
 
 def notes(database: Database) -> list[str]:
     return [each.what for each in checking.check(database) if "index" in each.what]
 
 
-def test_an_upgrade_indexes_texts_and_a_search_uses_it(url: str) -> None:
+@pytest.mark.parametrize("schema", ["public", "Another one"])
+def test_texts_are_indexed_and_a_search_uses_it(url: str, schema: str) -> None:
+    by_superuser(url, f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+    by_superuser(url, f'CREATE EXTENSION {text_index.EXTENSION} SCHEMA "{schema}"')
     database = migrated(url)
+    for _ in range(2):
+        text_index.make(database.engine)
+    assert notes(database) == []
     with database.reading() as session:
         session.execute(text("SET enable_seqscan = off"))
         statement = "EXPLAIN SELECT plan_id FROM plan_texts WHERE text LIKE '%' || 'math' || '%'"
         assert "ix_plan_texts_trigrams" in "\n".join(session.scalars(text(statement)))
-    assert notes(database) == []
-    migrations.upgrade(database.engine)  # and again, with nothing to do
+    with database.engine.connect() as connection:
+        command.check(migrations.alembic_config(connection))
     migrations.downgrade(database.engine, "base")
+    text_index.make(database.engine)  # there is nothing to be indexed
     migrations.upgrade(database.engine)
+    assert len(notes(database)) == 1
+    text_index.make(database.engine)
     assert notes(database) == []
     database.dispose()
 
@@ -69,26 +80,24 @@ def test_an_upgrade_indexes_texts_and_a_search_uses_it(url: str) -> None:
 def test_an_index_that_was_not_allowed_is_made_when_it_is(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with _as_superuser(url) as connection:
-        connection.execute(text("CREATE ROLE guest LOGIN"))
-        connection.execute(text("GRANT CREATE ON SCHEMA public TO guest"))
+    by_superuser(url, "CREATE ROLE guest LOGIN", "GRANT CREATE ON SCHEMA public TO guest")
     database = migrated(url.replace("//postgres:@", "//guest:@"))
-    assert "permission denied to create extension" in caplog.text
+    text_index.make(database.engine)
+    assert "without an index: permission denied to create extension" in caplog.text
     [note] = notes(database)
-    assert note.startswith("plan_texts and job_texts are searched without an index")
-    with _as_superuser(url) as connection:
-        connection.execute(text(f"CREATE EXTENSION {text_index.EXTENSION}"))
-    migrations.upgrade(database.engine)
+    assert note.startswith("job_texts and plan_texts are searched without an index")
+    by_superuser(url, f"CREATE EXTENSION {text_index.EXTENSION}")
+    text_index.make(database.engine)
     assert notes(database) == []
     database.dispose()
 
 
 def test_an_upgrade_does_without_an_index(
-    databases: Databases, caplog: pytest.LogCaptureFixture
+    databases: Databases, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with caplog.at_level(logging.WARNING):
-        database = migrated(databases.create("unindexed"))
+    database = ("--database-url", databases.create("unindexed"))
+    assert call(capsys, "db", "upgrade", *database)[0] == 0
     expected = 1 if databases.backend == "postgresql" else 0
-    assert caplog.text.count("contributed modules are not installed") == expected
-    assert len(notes(database)) == expected
-    database.dispose()
+    assert caplog.text.count("contributed modules") == expected
+    code, out, _ = call(capsys, "db", "check", *database)
+    assert (code, out.count("are searched without an index")) == (0, expected)
