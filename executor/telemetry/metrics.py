@@ -88,7 +88,8 @@ def rollout_metrics(
     rows of the maximum length. critic/rewards is the sum of a response's rewards, KL penalty
     included; critic/score is without it.
     """
-    kept = batch.take(torch.nonzero(batch.weights()).flatten())
+    weights = batch.weights()
+    kept = batch if bool(weights.all()) else batch.take(torch.nonzero(weights).flatten())
     metrics: dict[str, float] = {}
     limits = {"prompt": max_prompt_length, "response": max_response_length}
     for name, limit in limits.items():

@@ -21,6 +21,7 @@ import ray
 import torch
 import torch.distributed as dist
 
+from automap.executor.algorithms.losses import PolicyLoss, ValueLoss
 from automap.executor.batch import Batch
 from automap.executor.workers import rendezvous
 from automap.executor.workers.protocols import Call
@@ -236,7 +237,7 @@ class Process:
 
 Packed = tuple[str, str, Call, bool] | bytes
 """Whose worker, method, arguments, and whether rows of the result are kept."""
-_PLAIN = (type(None), bool, int, float, str, Path)
+_PLAIN = (type(None), bool, int, float, str, Path, PolicyLoss, ValueLoss)
 _PLAIN_BYTES = 100 * 2**10
 """Most bytes of rows in one argument. Ray stores larger ones, without a copy if it sees arrays."""
 
