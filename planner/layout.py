@@ -111,10 +111,13 @@ class GenerationLayouts:
 
 
 def layers_per_stage(num_layers: int, stages: int) -> tuple[int, ...]:
-    """Layers of each pipeline stage, in order: equally many, or one more on some.
+    """Layers of each pipeline stage, in order: equally many on all but the first and the last.
 
-    The ends hold embedding and head, so what is over goes to middle stages, the last of them first
-    (1F1B keeps the fewest micro-batches there), then to the first stage; never to the last.
+    No stage has more than ⌈L ÷ p⌉, and the ends, which hold embedding and head, share what the
+    others leave, the first the larger half. So Megatron can be told of the first and the last
+    stage alone (num_layers_in_first_pipeline_stage). Where that would leave an end without a layer,
+    stages have ⌊L ÷ p⌋, and one more middle ones from the last on (1F1B keeps the fewest
+    micro-batches there).
 
     Raises:
         ValueError: there are more stages than layers.
@@ -122,5 +125,9 @@ def layers_per_stage(num_layers: int, stages: int) -> tuple[int, ...]:
     if not 1 <= stages <= num_layers:
         raise ValueError(f"{num_layers} layers cannot be cut into {stages} pipeline stages")
     least, over = divmod(num_layers, stages)
-    longer = [*range(stages - 2, 0, -1), 0][:over]
+    longest = least + (over > 0)
+    ends = num_layers - longest * (stages - 2)
+    if stages > 1 and ends > 1:
+        return (ends - ends // 2, *[longest] * (stages - 2), ends // 2)
+    longer = range(stages - 2, 0, -1)[:over]
     return tuple(least + (stage in longer) for stage in range(stages))

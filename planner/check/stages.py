@@ -28,7 +28,16 @@ def _differ(name: str, stated: list[int] | None, layout: Parallelism, layers: in
 
 
 def _dealt(layers: int, stages: int) -> list[int]:
-    """Layers dealt round: to the middle stages from the last one on, the first, the last."""
+    """The longest stage everywhere, less what the ends then have too many of, the last first.
+
+    Where an end would be left with nothing: layers dealt round, to the middle stages from the last
+    one on, the first, the last.
+    """
+    dealt = [-(-layers // stages)] * stages
+    for number in range(sum(dealt) - layers):
+        dealt[-1 if number % 2 == 0 else 0] -= 1
+    if min(dealt) > 0:
+        return dealt
     order = [*reversed(range(1, stages - 1)), 0, stages - 1]
     dealt = [0] * stages
     for number in range(layers):

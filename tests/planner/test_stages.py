@@ -24,25 +24,30 @@ from tests.helpers.small_jobs import small_job
         (5, 2, (3, 2)),
         (5, 4, (1, 1, 2, 1)),
         (7, 4, (2, 2, 2, 1)),
-        (61, 8, (7, 7, 8, 8, 8, 8, 8, 7)),
+        (61, 8, (7, 8, 8, 8, 8, 8, 8, 6)),
+        (61, 16, (3, *[4] * 14, 2)),
         (94, 4, (23, 24, 24, 23)),
+        (9, 7, (1, 1, 1, 1, 2, 2, 1)),
     ],
 )
-def test_what_is_over_goes_to_middle_stages_then_to_the_first(
+def test_the_ends_share_what_equal_middle_stages_leave(
     layers: int, stages: int, expected: tuple[int, ...]
 ) -> None:
     assert layers_per_stage(layers, stages) == expected
 
 
 @given(layers=st.integers(1, 130), data=st.data())
-def test_every_layer_is_on_one_stage_and_the_last_is_never_longer(
+def test_no_stage_is_longer_than_it_must_be_and_the_last_is_the_shortest(
     layers: int, data: st.DataObject
 ) -> None:
-    stages = layers_per_stage(layers, data.draw(st.integers(1, layers)))
+    count = data.draw(st.integers(1, layers))
+    stages = layers_per_stage(layers, count)
     assert sum(stages) == layers
-    assert max(stages) - min(stages) <= 1
-    assert stages[-1] == min(stages)
-    assert stages[0] == min(stages) or set(stages[1:-1]) <= {max(stages)}
+    assert max(stages) == -(-layers // count)
+    assert stages[-1] == min(stages) > 0
+    assert stages[0] - stages[-1] <= 1
+    if layers - max(stages) * (count - 2) > 1:  # else an end would be empty
+        assert set(stages[1:-1]) <= {max(stages)}
 
 
 @pytest.mark.parametrize("stages", [0, 6])

@@ -114,7 +114,7 @@ def test_layers_per_stage_are_uneven_and_complete() -> None:
     ((first, middle, last),) = stage_layers(arch, ints(1, 3, 5, 7, 8))
     assert list(first) == [32, 11, 6, 4, 4]
     assert list(middle[1:]) == [11, 7, 5, 4]
-    assert list(last) == [32, 10, 6, 4, 4]
+    assert list(last) == [32, 10, 5, 3, 4]
 
 
 def test_experts_divide_by_expert_parallelism() -> None:
