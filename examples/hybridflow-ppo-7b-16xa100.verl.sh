@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.4 s per iteration (112.9 to 162.4 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 136.7 s per iteration (114.1 to 163.9 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #
@@ -16,8 +16,10 @@
 # - prompts are prefilled once per response; verl shares the cache of equal prompts
 # - rewards are scored in verl's reward loop, which begins while responses are still generated
 # - nothing is validated: verl's validation runs and their time are switched off
+# - what it trains is saved only where workload.checkpoint_every_iterations is given: without it no
+#   checkpoint is written, nor one at the end
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
-#   assumed. At a quarter of that the same plan takes 139 s instead of 135.4 s
+#   assumed. At a quarter of that the same plan takes 140.3 s instead of 136.7 s
 # How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
 # says):
 #   automap calibrate LOG --format verl --plan PLAN.json --output FOLDER
@@ -187,11 +189,11 @@ settings=(
   actor_rollout_ref.rollout.pipeline_model_parallel_size=1
   # 1024 sequences on engines: 8
   actor_rollout_ref.rollout.max_num_seqs=128
-  # actor.generate: kv_cache_bytes 59995324416
-  +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=59995324416
-  # actor.generate: 10082881536 bytes of weights and buffers and 59995324416 of cache, of
+  # actor.generate: kv_cache_bytes 56662250837
+  +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=56662250837
+  # actor.generate: 10082881536 bytes of weights and buffers and 56662250837 of cache, of
   #   85899345920
-  actor_rollout_ref.rollout.gpu_memory_utilization=0.8158
+  actor_rollout_ref.rollout.gpu_memory_utilization=0.777
   # actor.generate on GPUs that others use too
   actor_rollout_ref.rollout.free_cache_engine=True
   # what the price assumes

@@ -49,8 +49,8 @@ def simpler_in_words(plan: Plan, value: float) -> str | None:
     if not search.lower_bound * (1 - NOISE) <= value < search.objective_value * (1 - NOISE):
         return None
     return (
-        f"the plan is simpler, and within {100 * search.within_tolerance:.3g} % of the best "
-        "(search.simplicity_tolerance)"
+        "the plan is simpler or leaves more memory free, and within "
+        f"{100 * search.within_tolerance:.3g} % of the best (search.simplicity_tolerance)"
     )
 
 

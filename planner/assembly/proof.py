@@ -67,8 +67,8 @@ def why_stopped(
     gap, robust = relative_gap(report), report.robust
     if report.within_tolerance is not None:
         return (
-            f"the search is complete, and a simpler plan was chosen than the best, which is "
-            f"{100 * gap:.2g} % better: search.simplicity_tolerance"
+            "the search is complete, and a simpler plan, or one that leaves more memory free, was "
+            f"chosen than the best, which is {100 * gap:.2g} % better: search.simplicity_tolerance"
         )
     if report.within_gap:
         return (

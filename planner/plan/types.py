@@ -362,8 +362,8 @@ class SearchReport(ResultModel):
     within_gap: bool = False
     """True: the search ended because no plan is better by more than search.optimality_gap."""
     within_tolerance: float | None = None
-    """Share of the proven optimum by which this plan, chosen because it is simpler, misses it at
-    most (search.simplicity_tolerance); null: no simpler one than the best was taken."""
+    """Share of the proven optimum by which this plan, chosen because it is simpler or leaves more
+    memory free, misses it at most (search.simplicity_tolerance); null: it is the best."""
     warm_start: str | None = None
     robust: RobustReport | None = None
     """Null: the plan is best when all estimates are right."""

@@ -41,7 +41,8 @@ class SearchResult(Proven[Selected]):
     weak_side: str | None = None
     """The placements, in words, of which least is proven; None: nothing is open, or not known."""
     is_simplified: bool = False
-    """True: a simpler placement was taken than the best, which has the value of the bound."""
+    """True: a simpler placement, or one that fills less memory, was taken than the best, which has
+    the value of the bound."""
     attempts: list[Attempt] = field(default_factory=list)
     """Results, on the whole cluster, of the strategies that may start a search."""
 

@@ -3,8 +3,10 @@
 `complexity` orders placements. From the best one on, a fixed list of simplifications is tried, and
 each is kept that the tolerance allows and that makes the placement simpler. First those that lay
 the ranges anew (one range for all, equal halves, two roles on one range, usual sizes), which are
-searched as the best one was; then, where the ranges lie, those of the layouts. It is no proof that
-nothing simpler exists, but it repeats: what it tries is limited by the solver's work.
+searched as the best one was; then, where the ranges lie, those of the layouts. What is left of the
+tolerance goes to memory: smaller micro-batches and the like with which, in the same layouts, a call
+is less likely to run out of it. It is no proof that nothing simpler exists, but it repeats: what it
+tries is limited by the solver's work.
 """
 
 import time
@@ -15,6 +17,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from automap.planner.cost.memory import fillable_bytes
 from automap.planner.job.job import Job
 from automap.planner.search.candidates.tables import BoolArray
 from automap.planner.search.complexity import Traits, complexity
@@ -32,6 +35,9 @@ ONE_SEARCH_SECONDS = 0.25
 """Deterministic seconds of one of them."""
 IN_PLACE_SECONDS = 0.1
 """Deterministic seconds of one choice of layouts on given ranges."""
+SPARE_PROBABILITIES = (0.005, 0.02)
+"""Chances of running out of memory that are low enough to be worth the tolerance, the best first:
+memory that is free costs nothing, and lengths, fragments and software change."""
 SHARED_TRIES = 3
 """Common layouts that are tried for roles on one range."""
 
@@ -68,7 +74,14 @@ def simplified(
         return best
     limits = replace(limits_of(job, began), gap=tolerance)
     part = of_process(part, best.solution)
-    selected = simplest(part, best.solution, known, most_seconds=most_seconds, limits=limits)
+    selected = simplest(
+        part,
+        best.solution,
+        known,
+        most_seconds=most_seconds,
+        limits=limits,
+        spare=[_capacities(job, probability) for probability in SPARE_PROBABILITIES],
+    )
     value = value_of(selected)
     if value > most:
         return best
@@ -80,6 +93,12 @@ def _price_per_second(space: SearchSpace, selected: Selected) -> float:
     return space.price_per_second(space.touched_gpus(selected))
 
 
+def _capacities(job: Job, probability: float) -> list[int]:
+    """[pool] bytes that may be filled with such a chance of running out, or the job's if less."""
+    chance = min(probability, job.max_out_of_memory_probability)
+    return [fillable_bytes(pool, max_out_of_memory_probability=chance) for pool in job.pools]
+
+
 def simplest(
     space: SearchSpace,
     best: Selected,
@@ -87,6 +106,7 @@ def simplest(
     *,
     most_seconds: float,
     limits: Limits,
+    spare: Sequence[Sequence[int]] = (),
 ) -> Selected:
     """The simplest placement found whose period is at most so many seconds; else the best itself.
 
@@ -97,11 +117,13 @@ def simplest(
         most_seconds: The longest period that is as good.
         limits: Of the job, with the share by which that exceeds the best period as their gap; their
             deadline ends this too.
+        spare: [pool] bytes of a GPU that it would be better not to exceed; the best first.
     """
     descent = _Descent(space, best, most_seconds, limits)
     descent.look_at(known)
     descent.lay_anew()
     descent.choose_layouts()
+    descent.spare_memory(spare)
     return descent.best
 
 
@@ -247,6 +269,29 @@ class _Descent:
             self.space, self.selected, rows, limits=limits, cutoff_seconds=self.most_seconds
         )
         return self._take(found)
+
+    def spare_memory(self, capacities: Sequence[Sequence[int]]) -> None:
+        """Fill less of the memory, in the same layouts."""
+        copies = self.space.tables.copies
+        homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
+        same = {home: self._has(home, self.traits.sizes[home][self._row(home)]) for home in homes}
+        rows = replace(self.space, rows=self._rows_in_place()).rows_where(same)
+        for bytes_per_gpu in capacities:
+            if self.is_over or not self.space.is_complete(rows):
+                return
+            limits = replace(self.limits, deterministic_seconds=IN_PLACE_SECONDS, gap=0.0)
+            found = solve_in_place(
+                self.space.filling(bytes_per_gpu),
+                self.selected,
+                rows,
+                limits=limits,
+                cutoff_seconds=self.most_seconds,
+            )
+            if found is not None and found.timing.period <= self.most_seconds:
+                its = complexity(self.space, self.traits, found)
+                if its <= self.complexity:
+                    self.selected, self.complexity = found, its
+                    return
 
     def _layouts(self) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
         """Masks of layouts, and of settings, that may simplify the layouts, one after another."""

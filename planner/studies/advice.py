@@ -97,10 +97,15 @@ def advise(
         together_gain_interval=_gain_interval(now, last) if steps else None,
         least_share=least_share,
         best_seconds=plan.iteration_seconds if plan else None,
-        proven=plan is not None and plan.search.status == "optimal",
+        proven=plan is not None and _is_complete(plan),
         unplanned=unplanned,
         seconds=time.perf_counter() - started,
     )
+
+
+def _is_complete(plan: Plan) -> bool:
+    """Whether the search for it ended by itself."""
+    return plan.search.status == "optimal" or plan.search.within_tolerance is not None
 
 
 def _best(imported: Imported, time_limit_seconds: float | None) -> tuple[Plan | None, str]:

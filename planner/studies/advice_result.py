@@ -77,7 +77,8 @@ class Advice(ResultModel):
     """An iteration of the best plan on the launch's GPUs with its training engine; None: there is
     none."""
     proven: bool = False
-    """No plan of that space is faster, under the cost model."""
+    """No plan of that space is faster under the cost model, or by no more than the tolerance within
+    which a plan is simple."""
     unplanned: str = ""
     """Why there is no plan to compare with."""
     seconds: float = 0.0

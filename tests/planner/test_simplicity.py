@@ -17,6 +17,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.search import STARTS, SearchSpace, best_placement, price_candidates
 from automap.planner.search.complexity import Traits, complexity
+from automap.planner.search.simplicity import SPARE_PROBABILITIES
 from automap.planner.spec import JobSpec, SearchSpec
 from automap.service.cli.plan.details import totals
 from automap.service.cli.plan.headline import headline
@@ -102,6 +103,37 @@ def test_searches_that_choose_themselves_are_left_alone(changes: dict[str, Any])
     simple = make_plan(small_job(num_nodes=2, **{**changes, FIELD: 0.5}))
     assert simple.placement() == best.placement()
     assert simple.search.within_tolerance is None
+
+
+def test_the_rest_of_the_tolerance_buys_memory() -> None:
+    """The optimum scores with a large micro-batch; a smaller one is as good and takes less."""
+    best = make_plan(memory_job(0.0))
+    assert (best.out_of_memory_probability or 0) > SPARE_PROBABILITIES[0]
+    spared = make_plan(memory_job(0.01))
+    assert (spared.out_of_memory_probability or 1) <= SPARE_PROBABILITIES[0]
+    assert spared.iteration_seconds <= 1.01 * best.iteration_seconds
+    assert not violations(resolve(spared.spec), spared)
+
+
+def memory_job(tolerance: float) -> JobSpec:
+    """GRPO of an 8B model on one node, whose log-probabilities are computed in large batches."""
+    model = {"architecture": "qwen3-8b"}
+    return JobSpec.model_validate(
+        {
+            "name": "memory",
+            "algorithm": "grpo",
+            "models": {"actor": model, "reference": model, "reward": {"function": True}},
+            "workload": {
+                "prompts_per_iteration": 256,
+                "responses_per_prompt": 8,
+                "prompt_length": {"mean": 300, "max": 1024},
+                "response_length": {"p50": 2000, "p90": 5000, "p99": 8000, "max": 8192},
+                "updates_per_epoch": 4,
+            },
+            "cluster": {"pools": [{"name": "h100", "gpu": "h100", "num_nodes": 1}]},
+            "search": {"simplicity_tolerance": tolerance},
+        }
+    )
 
 
 def test_the_check_refuses_a_plan_that_misses_by_more() -> None:

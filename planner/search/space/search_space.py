@@ -1,6 +1,6 @@
 """The search space: priced candidates, the problem they are options of, and which take part."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
@@ -220,6 +220,14 @@ class SearchSpace:
             per_node = self.problem.pools[index].gpus_per_node
             nodes |= {(index, first // per_node), (index, last // per_node)}
         return len(nodes) == 1
+
+    def filling(self, capacity_bytes: Sequence[int]) -> "SearchSpace":
+        """The space in which so many bytes [pool] of a GPU may be filled, where that is less."""
+        pools = tuple(
+            replace(pool, capacity_bytes=min(pool.capacity_bytes, most))
+            for pool, most in zip(self.problem.pools, capacity_bytes, strict=True)
+        )
+        return replace(self, problem=replace(self.problem, pools=pools))
 
     def priced_as(self, selected: Selected) -> "SearchSpace":
         """The space with the prices of a placement that lies where the given one does."""

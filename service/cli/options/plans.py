@@ -96,7 +96,8 @@ class PlanArguments:
         "Stop when no plan can be better by more than this share, 0.01 for 1 %.", metavar="SHARE"
     )
     simplicity_tolerance: float | None = option(
-        "Share by which a simpler plan may miss the optimum; 0: always the optimum.",
+        "Share by which a simpler plan, or one that leaves more memory free, may miss the optimum; "
+        "0: always the optimum.",
         metavar="SHARE",
     )
 
