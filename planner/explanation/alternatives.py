@@ -159,8 +159,8 @@ class Alternatives:
             outcome="does_not_fit",
             answer=(
                 f"does not fit: {found.call} needs {found.required_bytes / GIB:.1f} GiB per GPU "
-                f"and {found.capacity_bytes / GIB:.1f} GiB may be filled, {found.over_bytes:,} "
-                "bytes too many, even in the leanest layouts"
+                f"and {found.capacity_bytes / GIB:.1f} GiB may be filled, "
+                f"{found.over_bytes / GIB:.1f} GiB too many, even in the leanest layouts"
             ),
             phase=found.call,
             required_bytes=found.required_bytes,

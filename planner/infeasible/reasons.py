@@ -8,6 +8,7 @@ from math import ceil
 from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
 from automap.planner.infeasible.memory import HostNeed, least_host_needs, least_needs
+from automap.planner.infeasible.no_layout import without_layout
 from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk, remedies, remedy_of
 from automap.planner.infeasible.targets import target_to_blame
 from automap.planner.job.job import Job
@@ -82,7 +83,7 @@ def diagnose(job: Job) -> Diagnosis:
     hosts = [_host_too_small(need) for need in least_host_needs(job)]
     if hosts:
         return Diagnosis(hosts)
-    without = _without_layout(job)
+    without = without_layout(job)
     without += target_to_blame(job, [each.phase for each in without if each.phase])
     return Diagnosis(without, no_layout=True) if without else Diagnosis([_excluded(job.spec)])
 
@@ -175,25 +176,6 @@ def _excluded(spec: JobSpec) -> Reason:
         summary=f"every model fits by itself, but the constraints ({', '.join(given) or 'none'}) "
         "leave no common placement"
     )
-
-
-def _without_layout(job: Job) -> list[Reason]:
-    """Calls for which no layout is even tried, whatever the memory."""
-    tables = price_candidates(job, fits_only=False, lean=True)
-    served = {table.call for table in tables.calls if len(table)}
-    return [
-        Reason(
-            summary=(
-                f"{call.id} has no layout: no tried sizes divide its heads, its GPUs and the "
-                f"{call.num_sequences} sequences of an iteration as the spec demands"
-            ),
-            phase=call.id,
-            remedy="relax constraints.parallelism or constraints.require_even_batch, or change "
-            "gpus_per_node",
-        )
-        for number, call in enumerate(job.dataflow.calls)
-        if call.model is not None and number not in served
-    ]
 
 
 def _too_slow(spec: JobSpec, target_seconds: float) -> Diagnosis:

@@ -28,6 +28,7 @@ from automap.planner.job.targets import target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
 from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
+from automap.planner.targets.tables import inside
 from automap.planner.targets.target import Target
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
@@ -40,12 +41,16 @@ SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
 def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: bool = True) -> Job:
     """The job that a spec describes; `program` replaces the built-in of that name.
 
-    Without `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
+    What the spec leaves open of the workload is as the target that it names has it. Without
+    `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
         SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
             another. The first mistake found, with its field and what would be valid.
     """
+    if spec.search.target is not None:
+        left_open = inside(spec, spec.search.target)
+        spec = spec.model_copy(update={"workload": left_open.workload})
     rows = spec.workload.num_sequences * spec.workload.epochs
     if rows > MAX_SEQUENCES:
         raise SpecError(

@@ -71,6 +71,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             wide = call.tail.tensor_parallel_size is not None
             field = "generation_tensor_schedule" if wide else "generation_tail"
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
+        yield from _sequence_refusals(job, call, target)
     yield from _range_refusals(placement, target)
     yield from _process_refusals(job, placement, target)
     yield from form_refusals(job, placement, target)
@@ -274,6 +275,16 @@ def _gpus(copy: CopyPlacement) -> str:
 
 def _role_of(call: CallPlacement, placement: Placement) -> str:
     return next(copy.role for copy in placement.copies if copy.id == call.copy_id)
+
+
+def _sequence_refusals(job: Job, call: CallPlacement, target: Target) -> Iterator[str]:
+    """More sequences at once than the target's engines run, where the price knows nothing of it."""
+    most = target.rollout.max_sequences
+    if most is None or job.target.rollout.max_sequences is not None or call.parallelism is None:
+        return
+    each = -(-job.spec.workload.num_sequences // call.parallelism.data_parallel_size)
+    if call.kind == "generate" and each > most:
+        yield f"call {call.id}: {each} sequences on an engine, which runs {most} at once"
 
 
 def _rollout_refusals(

@@ -72,6 +72,8 @@ AUTOMAP = Target(
     ),
     # What lies across the end of another range nobody sets up by hand.
     ranges="nested",
+    # vLLM refuses longer sequences than a model has positions for.
+    within_positions=True,
     cuda_only=True,
     tails=False,
     continuous=True,

@@ -64,7 +64,8 @@ def remedy_of_no_mapping(path: Path, data: object) -> str:
     known = [] if root is None else _fields(_schemas()[root[0]], root[1])
     remedy = "give its fields by name" + (f": {', '.join(known)}" if _tells(known) else "")
     given = _at(path, data)
-    if {"mean", "max"} <= set(known) and isinstance(given, int) and not isinstance(given, bool):
+    is_length = isinstance(given, int) and not isinstance(given, bool) and given > 0
+    if {"mean", "max"} <= set(known) and is_length:
         remedy += f"; {{mean: {given}, max: {given}}} if all are that long"
     return remedy
 

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from automap.planner import Plan, catalogue
 from automap.planner.spec import JobSpec, SearchSpec, StrategyName, TargetName
-from automap.planner.targets import inside
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import read_placement
 from automap.service.cli.options.plans import EstimateArguments, PlanArguments
@@ -65,8 +64,6 @@ def _with_search(spec: JobSpec, given: PlanArguments) -> JobSpec:
     if given.target is not None:
         need_valid("--target", [given.target], get_args(TargetName))
         said["target"] = given.target
-        name = next(each for each in get_args(TargetName) if each == given.target)
-        spec = spec.model_copy(update={"workload": inside(spec, name).workload})
     if given.gap is not None:
         said["optimality_gap"] = given.gap
         _need_allowed(spec.search, said, "--gap", given.gap)

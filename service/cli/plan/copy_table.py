@@ -15,6 +15,7 @@ def copy_table(copies: Sequence[CopyPlan], *, width: int) -> Table:
     spacious = width >= PAGE_COLUMNS
     several_pools = len({copy.pool for copy in copies}) > 1
     offloads = any(copy.offload != "none" for copy in copies)
+    on_host = any(copy.host_bytes for copy in copies)
     table = plain_table()
     whole = spacious and kept_whole(copy.id for copy in copies)
     table.add_column("copy", overflow="fold", no_wrap=whole)
@@ -27,7 +28,7 @@ def copy_table(copies: Sequence[CopyPlan], *, width: int) -> Table:
     if offloads:
         table.add_column("offload", no_wrap=True)
     table.add_column("GiB/GPU", justify="right", no_wrap=True)
-    if offloads:
+    if on_host:
         table.add_column("on host", justify="right", no_wrap=True)
     for copy in copies:
         engine, layout = copy.engine or copy.kind, copy.layout.in_short()
@@ -39,7 +40,7 @@ def copy_table(copies: Sequence[CopyPlan], *, width: int) -> Table:
             NOTHING if copy.layout.sharding == "none" else copy.layout.sharding,
             *([NOTHING if copy.offload == "none" else copy.offload] if offloads else []),
             formats.gib(copy.resident_bytes),
-            *([formats.gib(copy.host_bytes)] if offloads else []),
+            *([formats.gib(copy.host_bytes)] if on_host else []),
         )
     return table
 

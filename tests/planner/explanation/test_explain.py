@@ -30,6 +30,7 @@ from automap.planner.search.model.timing import exact_timing
 from automap.planner.search.search import best_placement
 from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
+from automap.planner.units import GIB
 from tests.helpers.small_jobs import pool, small_job
 
 pytestmark = pytest.mark.thorough
@@ -166,7 +167,7 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
     assert refused.over_bytes is not None
     assert refused.required_bytes == refused.capacity_bytes + refused.over_bytes  # type: ignore[operator]
     assert refused.phase in ("actor.generate", "actor.train")
-    assert f"{refused.over_bytes:,} bytes" in refused.answer
+    assert f"{refused.over_bytes / GIB:.1f} GiB too many" in refused.answer
 
 
 def test_a_size_that_is_not_there_says_why() -> None:

@@ -201,6 +201,7 @@ def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> No
         ({"workload__rollout_precision": "int4"}, "workload.rollout_precision: it is int4"),
         ({"workload__rollout_precision": "nvfp4"}, "workload.rollout_precision: it is nvfp4"),
         ({"architecture": "deepseek-v3"}, "models.actor"),
+        ({"workload__response_length": {"mean": 4096, "max": 4096}}, "workload.response_length"),
     ],
 )
 def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automap(
@@ -212,6 +213,19 @@ def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automa
     assert error.value.field == "search.target"
     assert field in error.value.message
     assert "search.target: any" in error.value.remedy
+
+
+def test_what_a_spec_leaves_open_is_as_its_target_has_it() -> None:
+    models = {
+        "actor": {"architecture": "llama-2-7b"},
+        "reference": {"architecture": "llama-2-7b"},
+        "reward": {"function": True},
+    }
+    inside = resolve(job_spec("grpo", models=models, search__target="slime@0.3.1"))
+    assert inside.spec.workload.rollout_engine == "sglang"
+    said = {"search__target": "slime@0.3.1", "workload__rollout_engine": "vllm"}
+    with pytest.raises(SpecError, match=r"workload.rollout_engine: it is vllm"):
+        resolve(job_spec("grpo", models=models, **said))
 
 
 STREAMED = {
