@@ -34,7 +34,7 @@ def micro_batch_of(
             f"{settings.key(decision, scored)} is {size}, which does not divide the "
             f"{sequences / layout.data_parallel_size:g} sequences of a data rank"
         )
-        settings.note("contradiction", told, settings.given(decision, scored))
+        settings.note("does not fit", told, settings.given(decision, scored))
     return min(size, of_rank)
 
 

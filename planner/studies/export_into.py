@@ -64,6 +64,8 @@ OF_THE_RUN = frozenset(
     }
 )
 """Decisions that an export needs a value for, and that a launch has its own of."""
+CHECKPOINTS = frozenset({"checkpoints", "with_checkpoints"})
+"""Likewise, unless the job says how often there is one."""
 SHARE_BYTES = 2**27
 """Bytes by which a cache may differ: a share of a GPU's memory is written in ten-thousandths."""
 
@@ -169,10 +171,12 @@ def _wanted(
 ) -> Iterator[Sequence[LaunchSetting]]:
     """What the plan decides otherwise than the launch; then all that it decides."""
     decided = decisions_of(described)
+    says_when = plan.spec.workload.checkpoint_every_iterations is not None
+    of_the_run = OF_THE_RUN if says_when else OF_THE_RUN | CHECKPOINTS
     found = [
         each
         for each in settings_for(imported, plan)
-        if not each.placeholder and decided[each.key][0] not in OF_THE_RUN
+        if not each.placeholder and decided[each.key][0] not in of_the_run
     ]
     with suppress(PlanningError):
         priced = estimate(imported.spec, imported.placement)

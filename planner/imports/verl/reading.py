@@ -61,7 +61,8 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
 
 def _take(values: Mapping[str, str], overrides: Overrides) -> None:
     """Set the keys that the user gave: they win over what the files say."""
-    for name, value in values.items():
+    for given, value in values.items():
+        name = given.lstrip("+")  # as Hydra has keys that a configuration lacks
         if "." in name or name == "model_engine":
             overrides.set(Given(name, value, "--set", 0), over=True)
 

@@ -71,7 +71,7 @@ def run_convert(given: ConvertArguments) -> None:
     found = hazards(imported, plan)
     launch = _written(backend, imported, plan, given)
     kept = carried(imported, launch)
-    write_script(launch, folder)
+    write_script(launch, folder, read=given.files)
     if given.show.json:
         document = launch.model_dump(mode="json")
         document |= kept.model_dump(mode="json")

@@ -1,5 +1,6 @@
 """`automap export`: a plan as the launch of another framework."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,7 @@ from automap.planner.frameworks import framework
 from automap.planner.imports import LaunchFile, Rewritten
 from automap.planner.plan import differences
 from automap.planner.spec import JobSpec, TargetName
+from automap.planner.studies import inside_another
 from automap.planner.targets import inside
 from automap.planner.units import GIB
 from automap.service.cli.backends.choice import backend_of
@@ -54,11 +56,17 @@ def folder_of(out: str) -> Path | None:
     return folder
 
 
-def write_script(launch: Launch, folder: Path | None) -> None:
-    """The launch as files of a folder, if there is one."""
-    if folder is not None:
-        for name, text in {SCRIPT: launch.script, **launch.files}.items():
-            write_file(str(folder / name), text.rstrip("\n"))
+def write_script(launch: Launch, folder: Path | None, *, read: Sequence[str] = ()) -> None:
+    """The launch as files of a folder, if there is one; never over a file that was read for it."""
+    if folder is None:
+        return
+    files = {folder / name: text for name, text in {SCRIPT: launch.script, **launch.files}.items()}
+    for path in files:
+        if path.exists() and any(Path(each).exists() and path.samefile(each) for each in read):
+            told = f"cannot write {path}: it is the launch that was read"
+            raise BadInputError(told, ["name another folder with --out"])
+    for path, text in files.items():
+        write_file(str(path), text.rstrip("\n"))
 
 
 def _run_into(given: ExportArguments) -> None:
@@ -118,7 +126,10 @@ def _exportable(
             inside = known.plan.spec.search.target == given.target
             if inside or not given.nearest:
                 raise BadInputError(refusal, reasons_of(error) + [NEAREST][inside:]) from None
-    other = make_plan(backend, _inside(known.plan.spec, given.target), given.show)
+    spec = known.plan.spec
+    if given.target in get_args(TargetName):
+        spec = inside_another(spec, given.target)
+    other = make_plan(backend, spec, given.show)
     try:
         launch = backend.export(other, given.target)
     except NotExportableError as error:

@@ -293,7 +293,7 @@ def test_pools_lie_behind_one_another_and_begin_nodes() -> None:
 def test_what_does_not_divide_a_ranks_sequences_is_noted() -> None:
     found = read_script(script_of(BASE | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": "3"}))
     assert any(
-        "which does not divide the 16 sequences" in each for each in told(found, "contradiction")
+        "which does not divide the 16 sequences" in each for each in told(found, "does not fit")
     )
 
 
