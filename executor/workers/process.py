@@ -237,7 +237,7 @@ class Process:
 
 Packed = tuple[str, str, Call, bool] | bytes
 """Whose worker, method, arguments, and whether rows of the result are kept."""
-_PLAIN = (type(None), bool, int, float, str, Path, PolicyLoss, ValueLoss)
+_PLAIN = (type(None), bool, int, float, str, Path)
 _PLAIN_BYTES = 100 * 2**10
 """Most bytes of rows in one argument. Ray stores larger ones, without a copy if it sees arrays."""
 
@@ -258,7 +258,8 @@ def _is_plain(value: object) -> bool:
         return value.is_inline and value.inline_bytes <= _PLAIN_BYTES
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
-    return isinstance(value, _PLAIN)
+    # A loss of the user's own class may be code of the program's.
+    return isinstance(value, _PLAIN) or type(value) in (PolicyLoss, ValueLoss)
 
 
 def unpacked(value: T | bytes) -> T:

@@ -61,7 +61,7 @@ def _tolerance_is_kept(subject: Subject) -> Iterator[str]:
     if not value <= most + tolerance_seconds(value):
         yield f"the plan's value {value:.6f} exceeds {most:.6f}, the most within the tolerance"
     if search.status != "feasible":
-        yield f"the plan misses the optimum to be simple, but its status is {search.status}"
+        yield f"the plan misses the optimum within the tolerance, but its status is {search.status}"
 
 
 def _objective_is_met(subject: Subject) -> Iterator[str]:

@@ -94,6 +94,8 @@ class Framework:
     """Parallel sizes beside the data ranks' that its FSDP is told."""
     whole_budgets: bool = False
     """Micro-batches of so many tokens are counted before context ranks share them."""
+    even_micro_batches: tuple[str, ...] = ()
+    """Calls, train or forward, whose micro-batches it refuses where they leave a remainder."""
     precisions: tuple[str, ...] = ("bf16", "fp16")
     """Precisions in which it trains."""
     rollout_precisions: tuple[str, ...] = ("fp8",)

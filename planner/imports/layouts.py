@@ -115,7 +115,7 @@ def _note_stages(settings: Settings, role: str) -> None:
         given = settings.given(decision, role)
         settings.value(decision, role)
         if given is not None:
-            told = f"{given.key}: stages are priced as equally long as the layers allow"
+            told = f"{given.key}: priced with equal stages, of which the ends share what is left"
             settings.note("assumed", told, given)
 
 

@@ -29,12 +29,14 @@ def micro_batch_of(
         key = settings.key(decision, scored)
         settings.ask(f"{key} is not set, and batches are not dynamic", f"--set {key}=…")
         return 1
-    if sequences % (layout.data_parallel_size * size) and size < of_rank:
+    refused = kind in settings.framework.even_micro_batches
+    if sequences % (layout.data_parallel_size * size) and (refused or size < of_rank):
         told = (
             f"{settings.key(decision, scored)} is {size}, which does not divide the "
             f"{sequences / layout.data_parallel_size:g} sequences of a data rank"
         )
-        settings.note("does not fit", told, settings.given(decision, scored))
+        of_what = "does not fit" if refused else "contradiction"
+        settings.note(of_what, told, settings.given(decision, scored))
     return min(size, of_rank)
 
 

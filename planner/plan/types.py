@@ -363,7 +363,7 @@ class SearchReport(ResultModel):
     """True: the search ended because no plan is better by more than search.optimality_gap."""
     within_tolerance: float | None = None
     """Share of the proven optimum by which this plan, chosen because it is simpler or leaves more
-    memory free, misses it at most (search.simplicity_tolerance); null: it is the best."""
+    memory free, misses it at most (search.simplicity_tolerance); null: nothing was given up."""
     warm_start: str | None = None
     robust: RobustReport | None = None
     """Null: the plan is best when all estimates are right."""

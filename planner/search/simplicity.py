@@ -4,9 +4,9 @@
 each is kept that the tolerance allows and that makes the placement simpler. First those that lay
 the ranges anew (one range for all, equal halves, two roles on one range, usual sizes), which are
 searched as the best one was; then, where the ranges lie, those of the layouts. What is left of the
-tolerance goes to memory: smaller micro-batches and the like with which, in the same layouts, a call
-is less likely to run out of it. It is no proof that nothing simpler exists, but it repeats: what it
-tries is limited by the solver's work.
+tolerance goes to memory: smaller micro-batches and the like with which, in the same layouts of the
+homes, a call is less likely to run out of it. It is no proof that nothing simpler exists, but it
+repeats: what it tries is limited by the solver's work.
 """
 
 import time
@@ -26,7 +26,7 @@ from automap.planner.search.objectives import RunPrice, SearchResult
 from automap.planner.search.search import limits_of, solve
 from automap.planner.search.space.processes import of_process
 from automap.planner.search.space.rows import Rows, Selected, period_of
-from automap.planner.search.space.schedules import solve_in_place
+from automap.planner.search.space.schedules import schedule, solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
 
 WORK_SECONDS = 1.0
@@ -271,7 +271,7 @@ class _Descent:
         return self._take(found)
 
     def spare_memory(self, capacities: Sequence[Sequence[int]]) -> None:
-        """Fill less of the memory, in the same layouts."""
+        """Fill less of the memory, in the same layouts of the homes; the first that can be had."""
         copies = self.space.tables.copies
         homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
         same = {home: self._has(home, self.traits.sizes[home][self._row(home)]) for home in homes}
@@ -280,12 +280,11 @@ class _Descent:
             if self.is_over or not self.space.is_complete(rows):
                 return
             limits = replace(self.limits, deterministic_seconds=IN_PLACE_SECONDS, gap=0.0)
+            part = self.space.filling(bytes_per_gpu)
+            if schedule(*part.alone(self.selected), limits=limits) is not None:
+                return  # it fills no more as it is
             found = solve_in_place(
-                self.space.filling(bytes_per_gpu),
-                self.selected,
-                rows,
-                limits=limits,
-                cutoff_seconds=self.most_seconds,
+                part, self.selected, rows, limits=limits, cutoff_seconds=self.most_seconds
             )
             if found is not None and found.timing.period <= self.most_seconds:
                 its = complexity(self.space, self.traits, found)

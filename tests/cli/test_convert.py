@@ -48,6 +48,17 @@ def test_a_launch_is_the_same_placement_in_the_other_words(
     assert said[0] == said[1]
 
 
+def test_the_launch_that_is_read_is_never_written_over(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    launch = tmp_path / "launch.sh"
+    launch.write_text(Path(COLOCATED).read_text())
+    code, out, err = call(capsys, "convert", str(launch), *TO_VERL, *GIVEN, "--out", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "it is the launch that is read" in err
+    assert launch.read_text() == Path(COLOCATED).read_text()
+
+
 def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "convert", COLOCATED, *TO_VERL, *GIVEN, "--json")
     found = json.loads(out)
@@ -212,13 +223,15 @@ def test_a_recipe_is_converted_to_and_fro(
     assert call(capsys, "convert", recipe, *verl)[0] == 0
     back = ("--from", "verl@0.9.1", "--to", "nemo-rl@0.7.0", *GIVEN, "--model", "actor=qwen2.5-7b")
     launch = str(tmp_path / "launch.sh")
-    code, out, _ = call(capsys, "convert", launch, *back, "--out", str(tmp_path))
+    there = tmp_path / "back"
+    there.mkdir()
+    code, out, _ = call(capsys, "convert", launch, *back, "--out", str(there))
     assert code == 0
-    written = (tmp_path / "recipe.yaml").read_text(encoding="utf-8")
+    written = (there / "recipe.yaml").read_text(encoding="utf-8")
     assert "tensor_model_parallel_size: 4" in written
-    assert "examples/run_grpo.py" in (tmp_path / "launch.sh").read_text(encoding="utf-8")
-    again = str(tmp_path / "recipe.yaml"), "--model", "actor=qwen2.5-7b"
+    assert "examples/run_grpo.py" in (there / "launch.sh").read_text(encoding="utf-8")
+    again = str(there / "recipe.yaml"), "--model", "actor=qwen2.5-7b"
     code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", *again, *GIVEN, "--quiet")
     assert (code, "per iteration" in out) == (0, True)
-    plan_of_it = ("convert", launch, *back, "--quiet")
+    plan_of_it = ("convert", str(there / "launch.sh"), *back, "--quiet")
     assert call(capsys, *plan_of_it)[0] == 2, "the script is NeMo-RL's now"

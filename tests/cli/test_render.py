@@ -83,7 +83,11 @@ def priced(name: str, seconds: float | None, price: float | None = None, reason:
     [
         ("throughput", [priced("split", 143.0, 4.2), priced("standalone", 260.0, 2.1)], "+10.0 %"),
         ("price", [priced("split", 143.0, 9.24), priced("standalone", 260.0, 8.82)], "+5.0 %"),
-        ("throughput", [priced("split", 128.7, 8.4)], "split: 1.0 % faster (128.7 s), less simple"),
+        (
+            "throughput",
+            [priced("split", 128.7, 8.4)],
+            "split: 1.0 % faster (128.7 s), less simple or",
+        ),
         ("price", [priced("split", 143.0, 8.316)], "split: 1.0 % cheaper"),
         ("throughput", [priced("split", 130.0, 8.4, "same placement")], "split: the same"),
         ("throughput", [priced("split", None, None, "too large")], "none runs: split, too large"),

@@ -72,7 +72,7 @@ export function proofOf(plan: Plan): [string, string] {
       search.objective === "throughput" ? "fastest is {} faster" : "best is {} cheaper";
     return [
       `within ${format.general(100 * search.within_tolerance, 6)}% of the proven optimum`,
-      `and simpler; the ${better.replace("{}", gap)}`,
+      `and simpler, or with more memory free; the ${better.replace("{}", gap)}`,
     ];
   }
   if (search.within_gap) return [`proven to within ${gap} of the best`, ""];

@@ -127,7 +127,8 @@ def _proof_line(plan: Plan) -> str:
     if search.robust is not None:
         return str(search.stopped)
     if search.within_tolerance is not None:
-        verdict = f"simple, within {100 * search.within_tolerance:g}% of the optimum"
+        within = f"within {100 * search.within_tolerance:g}% of the optimum"
+        verdict = f"simple or with memory to spare, {within}"
     elif search.within_gap:
         verdict = "within search.optimality_gap"
     elif search.status == "feasible":

@@ -35,7 +35,8 @@ def nearest_usual(plan: Plan) -> str:
     percent = 100 * (times(best) - 1)
     if percent < 0:  # as the tolerance of a simpler plan allows
         more = "cheaper" if by_price else "faster"
-        return f"{best.name}: {-percent:.1f} % {more} ({seconds}), less simple"
+        gain = f"{-percent:.1f} % {more} ({seconds})"
+        return f"{best.name}: {gain}, less simple or with less memory free"
     return f"{best.name}: {percent:+.1f} % ({seconds})"
 
 

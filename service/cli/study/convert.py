@@ -62,7 +62,7 @@ def run_convert(given: ConvertArguments) -> None:
     if given.source == given.target:
         told = f"--from and --to are both {given.target}"
         raise BadInputError(told, ["automap advise says what to change in it"])
-    folder = folder_of(given.out)
+    folder = folder_of(given.out, read=given.files)
     backend = backend_of(given.where)
     files = read_launch(given.files)
     with reporting_launch(given.files, target="--from"):

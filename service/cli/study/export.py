@@ -48,12 +48,20 @@ def run_export(given: ExportArguments) -> None:
     show_launch(given.show, launch, folder)
 
 
-def folder_of(out: str) -> Path | None:
-    """Where a launch goes; None: standard output."""
+def folder_of(out: str, *, read: Sequence[str] = ()) -> Path | None:
+    """Where a launch goes; None: standard output. It does not go over a file that is read."""
     folder = None if out == "-" else Path(out)
     if folder is not None and not folder.is_dir():
         raise BadInputError(f"cannot write {folder}: there is no such folder")
+    if folder is not None:
+        _need_other(folder / SCRIPT, read)
     return folder
+
+
+def _need_other(path: Path, read: Sequence[str]) -> None:
+    if path.exists() and any(Path(each).exists() and path.samefile(each) for each in read):
+        told = f"cannot write {path}: it is the launch that is read"
+        raise BadInputError(told, ["name another folder with --out"])
 
 
 def write_script(launch: Launch, folder: Path | None, *, read: Sequence[str] = ()) -> None:
@@ -62,9 +70,7 @@ def write_script(launch: Launch, folder: Path | None, *, read: Sequence[str] = (
         return
     files = {folder / name: text for name, text in {SCRIPT: launch.script, **launch.files}.items()}
     for path in files:
-        if path.exists() and any(Path(each).exists() and path.samefile(each) for each in read):
-            told = f"cannot write {path}: it is the launch that was read"
-            raise BadInputError(told, ["name another folder with --out"])
+        _need_other(path, read)
     for path, text in files.items():
         write_file(str(path), text.rstrip("\n"))
 

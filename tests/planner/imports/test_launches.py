@@ -290,6 +290,19 @@ def test_pools_lie_behind_one_another_and_begin_nodes() -> None:
     assert any("different numbers of GPUs on a node" in each for each in found_reasons)
 
 
+def test_a_key_with_hydras_plus_counts() -> None:
+    key = f"{ROLLOUT}.gpu_memory_utilization"
+    found = read_script(script_of(BASE), values={f"+{key}": "0.3"})
+    assert found.values[key] == 0.3
+
+
+@pytest.mark.parametrize("size", ["3", "4096"])
+def test_verl_refuses_what_leaves_a_remainder(size: str) -> None:
+    key = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
+    found = read_script(script_of(BASE | {key: size}))
+    assert any(f"{key} is {size}, which does not divide" in e for e in told(found, "does not fit"))
+
+
 def test_what_does_not_divide_a_ranks_sequences_is_noted() -> None:
     found = read_script(script_of(BASE | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": "3"}))
     assert any(

@@ -217,3 +217,17 @@ def test_a_launch_with_its_advice_is_read_as_advised() -> None:
     assert files[0].text.endswith(" $@\n")
     found = import_launch(files, TARGET, given)
     assert estimate(found.spec, found.placement).iteration_seconds == advice.together_seconds
+
+
+@pytest.mark.parametrize(("interval", "written"), [(None, "20"), (5, "5")])
+def test_checkpoints_stay_those_of_the_launch_unless_the_job_says_how_often(
+    interval: int | None, written: str
+) -> None:
+    text = file_of("grpo-7b.sh").text
+    assert "trainer.save_freq=20" in text
+    plan = planned(imported([file_of("grpo-7b.sh")]))
+    workload = plan.spec.workload.model_copy(update={"checkpoint_every_iterations": interval})
+    spec = plan.spec.model_copy(update={"workload": workload})
+    plan = plan.model_copy(update={"spec": spec})
+    found = export_into(plan, [file_of("grpo-7b.sh")], TARGET)
+    assert f"trainer.save_freq={written}" in found.text

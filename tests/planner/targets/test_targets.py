@@ -20,7 +20,7 @@ from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
 from automap.planner.spec import JobSpec
 from automap.planner.targets.automap import AUTOMAP
-from automap.planner.targets.tables import ANY
+from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.verl import VERL
 from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.specs import job_spec
@@ -348,6 +348,25 @@ def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
         runs = target.name in runs_with(job, placement)
         assert runs == (not refusals(job, placement, target))
     assert refusals(job, placement, ANY) == []
+
+
+def test_openrlhf_is_told_no_more_sequences_than_its_engines_run() -> None:
+    """128 at once, which no argument changes; the price of a plan for another target has more."""
+    openrlhf = TARGETS["openrlhf@0.11.2"]
+    few, many = (
+        make_plan(
+            small_job(
+                "grpo",
+                workload__prompts_per_iteration=prompts,
+                workload__responses_per_prompt=8,
+                search__target="any",
+            )
+        )
+        for prompts in (8, 512)
+    )
+    for plan, expected in ((few, False), (many, True)):
+        told = refusals(resolve(plan.spec), plan.placement(), openrlhf)
+        assert any("sequences on an engine, which runs 128" in each for each in told) == expected
 
 
 @pytest.mark.parametrize(
