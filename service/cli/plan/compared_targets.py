@@ -54,8 +54,12 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
     for each in costs:
         _print_lacks(each, out, details=given.details)
     if not given.details:
-        told = "--details lists every limit of each target, and `automap targets SPEC` its cost."
-        out.print(Text(f"\n{told}", style="dim"))
+        told = (
+            "Rows are optima: automap plan may take a simpler plan within "
+            "search.simplicity_tolerance of one. --details lists every limit of each target, and "
+            "`automap targets SPEC` its cost."
+        )
+        out.print(Text(f"\n{told}", style="dim"), soft_wrap=True)
 
 
 def best_of_all(spec: JobSpec, costs: Iterable[TargetCost]) -> str:
