@@ -154,12 +154,12 @@ def test_a_vocabulary_too_small_for_the_ranks() -> None:
         (7, 2, [4, 3]),
         (10, 4, [2, 3, 3, 2]),
         (11, 4, [3, 3, 3, 2]),
-        (9, 4, [2, 2, 3, 2]),
+        (9, 4, [2, 3, 3, 1]),
         (5, 1, [5]),
     ],
 )
 def test_layers_of_stages(layers: int, count: int, counts: list[int]) -> None:
-    """As the planner counts them: what does not divide goes to the middle first."""
+    """As the planner counts them: the ends share what equal middle stages leave."""
     found = stage_layers(layers, count)
     names = [[each.name for each in chunk] for chunk in found]
     assert [chunk.count("decoder") for chunk in names] == counts

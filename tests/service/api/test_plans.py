@@ -184,7 +184,8 @@ def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
         for strategy in compared["strategies"]:
             assert strategy["feasible"] or strategy["reason"]
             if strategy["feasible"]:
-                assert strategy["iteration_seconds"] >= record.plan.iteration_seconds * (1 - 1e-9)
+                bound = record.plan.search.lower_bound  # the plan is simple, so it may be above
+                assert strategy["iteration_seconds"] >= bound * (1 - 1e-9)
 
 
 @pytest.mark.slow_on("sqlite")
