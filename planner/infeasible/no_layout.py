@@ -1,12 +1,16 @@
 """Calls without any layout, whatever the memory, and the settings that leave them without one."""
 
+import time
 from collections.abc import Iterator
 
-from automap.planner.errors import Reason
+from automap.planner.errors import Reason, SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec
+
+LIMIT = 3.0
+"""Seconds of work in which settings are tried: whoever asked has waited for the search."""
 
 
 def without_layout(job: Job) -> list[Reason]:
@@ -17,8 +21,14 @@ def without_layout(job: Job) -> list[Reason]:
     if not missing:
         return []
     helpful: dict[str, list[str]] = {call.id: [] for call in missing}
+    deadline = time.process_time() + LIMIT
     for setting, freed in _freed(job.spec):
-        with_layout = _served(resolve(freed))
+        if time.process_time() > deadline:
+            break
+        try:
+            with_layout = _served(resolve(freed))
+        except SpecError:  # what is left of the settings contradicts itself
+            continue
         for call_id, settings in helpful.items():
             if call_id in with_layout:
                 settings.append(setting)
