@@ -1,11 +1,11 @@
 """Which plans DeepSpeed's ZeRO runs with one set of arguments, and who may share GPUs there."""
 
-import math
 from collections.abc import Iterator
 from itertools import combinations
 
 from automap.planner.exports.reasons import Broken
 from automap.planner.exports.subject import Subject, overlap, same_range
+from automap.planner.plan.runs_with import too_many_sequences
 from automap.planner.plan.types import CopyPlan
 from automap.planner.targets.tables import TARGETS
 
@@ -127,18 +127,11 @@ def _crossing(subject: Subject) -> Iterator[tuple[CopyPlan, CopyPlan, str]]:
 
 def _sequences(subject: Subject) -> Iterator[Broken]:
     """More sequences at once than an engine runs, where the price knows nothing of that."""
-    most = next(
-        (t.rollout.max_sequences for t in TARGETS.values() if t.name == subject.framework.target),
-        None,
-    )
-    priced = subject.job.target.rollout.max_sequences
-    if most is None or priced is not None:
-        return
-    for call in subject.generations:
-        engines = call.parallelism.data_parallel_size if call.parallelism else 1
-        each = math.ceil(subject.job.spec.workload.num_sequences / engines)
-        if each > most:
-            yield Broken("engine_sequences", call.id, f"{each} sequences on an engine")
+    for target in TARGETS.values():
+        for call in subject.generations if target.name == subject.framework.target else ():
+            each = too_many_sequences(subject.job, call, target)
+            if each is not None:
+                yield Broken("engine_sequences", call.id, f"{each} sequences on an engine")
 
 
 def _server(subject: Subject) -> Iterator[Broken]:

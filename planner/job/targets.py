@@ -59,7 +59,7 @@ def refusal(
             stack=spec.workload.training_stack,
         )
         if what is not None:
-            return f"models.{role}", f"{what}, of which no plan is made for it"
+            return f"models.{role}", f"{what}, which is not planned for it"
     if target.shared_reference and "reference" in models and "actor" in models:
         own, actor = models["reference"].architecture, models["actor"].architecture
         if own != actor:

@@ -10,7 +10,13 @@ from automap.planner.job.job import Job
 from automap.planner.job.targets import refusal
 from automap.planner.layout import OFFLOADS, SHARDINGS, GenerationLayouts, Layouts
 from automap.planner.plan.forms import form_refusals
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
+from automap.planner.plan.types import (
+    CallPlacement,
+    CallPlan,
+    CopyPlacement,
+    Parallelism,
+    Placement,
+)
 from automap.planner.targets.capabilities import Rule
 from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.target import Target
@@ -71,7 +77,10 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             wide = call.tail.tensor_parallel_size is not None
             field = "generation_tensor_schedule" if wide else "generation_tail"
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
-        yield from _sequence_refusals(job, call, target)
+        each = too_many_sequences(job, call, target)
+        if each is not None:
+            most = target.rollout.max_sequences
+            yield f"call {call.id}: {each} sequences on an engine, which runs {most} at once"
     yield from _range_refusals(placement, target)
     yield from _process_refusals(job, placement, target)
     yield from form_refusals(job, placement, target)
@@ -277,14 +286,16 @@ def _role_of(call: CallPlacement, placement: Placement) -> str:
     return next(copy.role for copy in placement.copies if copy.id == call.copy_id)
 
 
-def _sequence_refusals(job: Job, call: CallPlacement, target: Target) -> Iterator[str]:
-    """More sequences at once than the target's engines run, where the price knows nothing of it."""
-    most = target.rollout.max_sequences
-    if most is None or job.target.rollout.max_sequences is not None or call.parallelism is None:
-        return
-    each = -(-job.spec.workload.num_sequences // call.parallelism.data_parallel_size)
-    if call.kind == "generate" and each > most:
-        yield f"call {call.id}: {each} sequences on an engine, which runs {most} at once"
+def too_many_sequences(job: Job, call: CallPlacement | CallPlan, target: Target) -> int | None:
+    """Sequences on an engine of a generate call, where a target's engines run fewer at once.
+
+    None: they run so many, or the price knows of their limit.
+    """
+    most, layout = target.rollout.max_sequences, call.parallelism
+    if most is None or job.target.rollout.max_sequences is not None or call.kind != "generate":
+        return None
+    each = -(-job.spec.workload.num_sequences // (layout.data_parallel_size if layout else 1))
+    return each if each > most else None
 
 
 def _rollout_refusals(

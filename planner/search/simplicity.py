@@ -80,7 +80,10 @@ def simplified(
         known,
         most_seconds=most_seconds,
         limits=limits,
-        spare=[_capacities(job, probability) for probability in SPARE_PROBABILITIES],
+        spare=[
+            [fillable_bytes(pool, max_out_of_memory_probability=chance) for pool in job.pools]
+            for chance in SPARE_PROBABILITIES
+        ],
     )
     value = value_of(selected)
     if value > most:
@@ -91,12 +94,6 @@ def simplified(
 
 def _price_per_second(space: SearchSpace, selected: Selected) -> float:
     return space.price_per_second(space.touched_gpus(selected))
-
-
-def _capacities(job: Job, probability: float) -> list[int]:
-    """[pool] bytes that may be filled with such a chance of running out, or the job's if less."""
-    chance = min(probability, job.max_out_of_memory_probability)
-    return [fillable_bytes(pool, max_out_of_memory_probability=chance) for pool in job.pools]
 
 
 def simplest(
