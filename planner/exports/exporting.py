@@ -7,6 +7,7 @@ from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.areal.settings import launch_of as areal_launch
 from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.exports.memory_share import spare_cache_bytes
 from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_launch
 from automap.planner.exports.refusals import refusals
@@ -31,8 +32,13 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 
 
-def export(plan: Plan, target: str) -> Launch:
+def export(plan: Plan, target: str, *, spare_cache: bool = True) -> Launch:
     """The launch that runs a plan on a framework, `name@version`.
+
+    Args:
+        plan: A plan that passes the check.
+        target: The framework, `name@version`.
+        spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
 
     Raises:
         NotExportableError: the framework cannot be told the plan; has every reason.
@@ -45,11 +51,16 @@ def export(plan: Plan, target: str) -> Launch:
     reasons = refusals(subject)
     if reasons:
         raise NotExportableError(described.target, reasons)
-    return EXPORTERS[described.name](subject)
+    spare = spare_cache_bytes(subject) if spare_cache else 0
+    return EXPORTERS[described.name](replace(subject, spare_cache_bytes=spare))
 
 
 def settings_of(
-    plan: Plan, target: str, *, token_budgets: frozenset[str] = frozenset()
+    plan: Plan,
+    target: str,
+    *,
+    token_budgets: frozenset[str] = frozenset(),
+    spare_cache: bool = True,
 ) -> list[LaunchSetting]:
     """The settings of a plan, also of one that the framework could not run as it is.
 
@@ -57,7 +68,10 @@ def settings_of(
         plan: A plan of a job that the framework has the algorithm for.
         target: The framework, `name@version`.
         token_budgets: Roles whose micro-batches are to be numbers of tokens.
+        spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
     """
     described = framework(target)
     subject = subject_of(resolve(plan.spec), plan, described)
-    return EXPORTERS[described.name](replace(subject, token_budgets=token_budgets)).settings
+    spare = spare_cache_bytes(subject) if spare_cache else 0
+    told = replace(subject, token_budgets=token_budgets, spare_cache_bytes=spare)
+    return EXPORTERS[described.name](told).settings

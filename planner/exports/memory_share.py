@@ -5,13 +5,43 @@ import math
 import numpy as np
 
 from automap.planner.cost.generation.kv_cache import bytes_of_every_token
-from automap.planner.exports.refusals import engine_bytes
+from automap.planner.cost.memory import fillable_bytes
+from automap.planner.exports.refusals import engine_bytes, start_bytes
 from automap.planner.exports.subject import Subject
 from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan
+from automap.planner.units import GIB
 
 STEPS = 10_000
 """Parts of a whole in which shares are written."""
+FILLED_WITH_A_CHANCE_OF = 0.005
+"""Chance of running out of memory up to which an engine's cache takes what a plan leaves free."""
+MOST_OF_A_GPU = 0.9
+"""The share that vLLM takes of a GPU of its own, unless it is told another."""
+
+
+def spare_cache_bytes(subject: Subject) -> int:
+    """Bytes of cache that engines may have beyond the plan's, on each GPU, in whole GiB.
+
+    A plan counts on the cache that its lengths need; responses grow, and validation sends more of
+    them at once. So engines are told the memory that is free while they generate, too.
+    """
+    spare = []
+    for call in subject.generations:
+        pool = subject.pool(subject.rollout)
+        planned = (call.kv_cache_bytes or 0) - call.bytes_by_kind.kv_cache
+        fillable = fillable_bytes(pool, max_out_of_memory_probability=FILLED_WITH_A_CHANCE_OF)
+        whole = int(MOST_OF_A_GPU * pool.gpu.memory_bytes)
+        free = fillable - max(call.peak_bytes + planned, start_bytes(subject, call))
+        spare.append(min(free, whole - engine_bytes(call)))
+    return max(min(spare), 0) // GIB * GIB
+
+
+def engine_cache(subject: Subject, call: CallPlan) -> tuple[int, str]:
+    """Bytes of cache that an engine is told on each GPU, and what they are, in words."""
+    planned, spare = call.kv_cache_bytes or 0, subject.spare_cache_bytes
+    why = f"{call.id}: kv_cache_bytes {planned}"
+    return planned + spare, f"{why}, and {spare} that the plan leaves free" if spare else why
 
 
 def memory_share(
@@ -23,14 +53,15 @@ def memory_share(
     cache alone. `bounded`: bytes of cache that an engine is told beside the share, as tokens. It
     takes the smaller of both, so the share is then rounded up.
     """
-    cache = (call.kv_cache_bytes or 0) if bounded is None else bounded
+    cache = engine_cache(subject, call)[0] if bounded is None else bounded
     memory = subject.pool(subject.rollout).gpu.memory_bytes
     # A shadow's weights are its own bytes, not the call's.
     weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
     kinds, other = "weights", weights
     if subject.job.spec.workload.rollout_engine == "vllm":
         kinds = "weights and buffers"
-        other = engine_bytes(call) - call.bytes_by_kind.weights - cache + weights
+        other = engine_bytes(call) - call.bytes_by_kind.weights + weights
+        other -= call.kv_cache_bytes or 0
     why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache, of {memory}"
     share = share_below(other + cache, memory)
     return share if bounded is None else round(share + 1 / STEPS, 4), why
@@ -50,7 +81,7 @@ def cache_tokens(subject: Subject, call: CallPlan) -> tuple[int, int] | None:
     if found is None or not call.kv_cache_bytes:
         return None
     each = int(found[0])
-    return max(call.kv_cache_bytes // each, 1), each
+    return max(engine_cache(subject, call)[0] // each, 1), each
 
 
 def share_below(part: int, whole: int) -> float:

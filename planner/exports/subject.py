@@ -32,6 +32,8 @@ class Subject:
     shadows: tuple[CopyPlan, ...]
     token_budgets: frozenset[str] = frozenset()
     """Roles that compute so many tokens at once even where a number of sequences would do."""
+    spare_cache_bytes: int = 0
+    """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
 
     @property
     def actor(self) -> CopyPlan:

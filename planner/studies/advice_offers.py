@@ -141,7 +141,7 @@ class Offer:
 def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     """Every group that the plan decides otherwise than the launch."""
     decided = decisions_of(framework(imported.target))
-    settings = settings_for(imported, plan)
+    settings = settings_for(imported, plan, spare_cache=False)
     found = []
     for group in GROUPS:
         wanted = [each for each in settings if decided[each.key][0] in group.decisions]
@@ -149,13 +149,15 @@ def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
     return [each for each in found if each.lines]
 
 
-def settings_for(imported: Imported, plan: Plan) -> list[LaunchSetting]:
+def settings_for(
+    imported: Imported, plan: Plan, *, spare_cache: bool = True
+) -> list[LaunchSetting]:
     """The settings of a plan in place of a launch's: numbers of tokens where it has them."""
     decided = decisions_of(framework(imported.target))
     budgets = frozenset(
         role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
     )
-    settings = settings_of(plan, imported.target, token_budgets=budgets)
+    settings = settings_of(plan, imported.target, token_budgets=budgets, spare_cache=spare_cache)
     settings = list(_in_steps(settings, imported, decided))
     by_name = {each.key: each.value for each in settings}
     return [each for each in settings if not _counts_nothing(each, decided, by_name)]

@@ -12,6 +12,7 @@ from automap.planner.exports.exporting import export
 from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.frameworks.description import Framework, framework
 from automap.planner.imports.importing import (
+    hazards,
     import_launch,
     line_changes,
     obsolete_keys,
@@ -66,8 +67,10 @@ OF_THE_RUN = frozenset(
 """Decisions that an export needs a value for, and that a launch has its own of."""
 CHECKPOINTS = frozenset({"checkpoints", "with_checkpoints"})
 """Likewise, unless the job says how often there is one."""
+CACHE = frozenset({"cache_bytes", "cache_tokens", "memory_share"})
+"""Decisions about the cache of an engine."""
 SHARE_BYTES = 2**27
-"""Bytes by which a cache may differ: a share of a GPU's memory is written in ten-thousandths."""
+"""Bytes that a cache may lack: a share of a GPU's memory is written in ten-thousandths."""
 
 
 def export_into(
@@ -120,7 +123,7 @@ def export_into(
     for changes, without in several:
         found = rewrite(files, target, answers, changes, without)
         again = import_launch(with_text(files, found), target, answers)
-        if _says(again.placement, plan):
+        if _says(again.placement, plan) and _starts(again):
             notes = [*found.notes, *_beside(imported, found, plan, launch, described)]
             return found.model_copy(update={"notes": notes})
     told = f"{imported.file} line {imported.line}: what the launch says beside the plan's settings"
@@ -169,7 +172,10 @@ def _need_same_models(imported: Imported, launch: Launch, described: Framework) 
 def _wanted(
     imported: Imported, plan: Plan, described: Framework
 ) -> Iterator[Sequence[LaunchSetting]]:
-    """What the plan decides otherwise than the launch; then all that it decides."""
+    """What the plan decides otherwise than the launch, first without caches; then all of it.
+
+    A cache of the launch's own that is enough for the plan stays.
+    """
     decided = decisions_of(described)
     says_when = plan.spec.workload.checkpoint_every_iterations is not None
     of_the_run = OF_THE_RUN if says_when else OF_THE_RUN | CHECKPOINTS
@@ -180,9 +186,21 @@ def _wanted(
     ]
     with suppress(PlanningError):
         priced = estimate(imported.spec, imported.placement)
-        now = {each.key: each.value for each in settings_for(imported, priced)}
-        yield [each for each in found if now.get(each.key) != each.value]
+        now, then = (
+            {each.key: each.value for each in settings_for(imported, of, spare_cache=False)}
+            for of in (priced, plan)
+        )
+        changed = [each for each in found if now.get(each.key) != then[each.key]]
+        yield [each for each in changed if decided[each.key][0] not in CACHE]
+        yield changed
     yield found
+
+
+def _starts(imported: Imported) -> bool:
+    """Whether the engines of a launch find all of their memory free when they start."""
+    with suppress(PlanningError):
+        return not hazards(imported, estimate(imported.spec, imported.placement))
+    return False
 
 
 def _says(placement: Placement, plan: Plan) -> bool:
@@ -211,7 +229,7 @@ def _same_call(call: CallPlacement, planned: CallPlan) -> bool:
         return False
     if call.kind == "generate" and call.parallelism != planned.parallelism:
         return False
-    return abs((call.kv_cache_bytes or 0) - (planned.kv_cache_bytes or 0)) <= SHARE_BYTES
+    return (call.kv_cache_bytes or 0) + SHARE_BYTES >= (planned.kv_cache_bytes or 0)
 
 
 def _beside(

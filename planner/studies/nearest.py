@@ -92,7 +92,7 @@ def put_back(
         changed = _with(plan.placement(), placement, what)
         try:
             priced = price(plan.spec, changed)
-            return priced, export(priced, target), what
+            return priced, export(priced, target, spare_cache=CACHE not in what), what
         except NO_PLAN:
             continue
     return plan, launch, ()

@@ -9,7 +9,7 @@ from automap.planner.exports.documents import yaml_text, yaml_value
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import SIZES, VIRTUAL, attention_replicas, stages_of
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import memory_share
+from automap.planner.exports.memory_share import engine_cache, memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.nemo_rl.recipe import RECIPE, recipe_of
 from automap.planner.exports.nemo_rl.script import FOLDER, script_of
@@ -199,8 +199,7 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     engines = layout.data_parallel_size // replicas
     each, shared = sequences_at_once(subject, call, engines)
     lines.add("concurrent_sequences", each, shared, role=role)
-    cache = call.kv_cache_bytes or 0
-    lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)
+    lines.add("cache_bytes", *engine_cache(subject, call), role=role)
     share, why = memory_share(subject, call)
     lines.add("memory_share", share, why, role=role)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)

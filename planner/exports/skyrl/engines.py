@@ -3,7 +3,7 @@
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import memory_share
+from automap.planner.exports.memory_share import engine_cache, memory_share
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
@@ -40,8 +40,7 @@ def add_engines(subject: Subject, lines: Lines) -> None:
 
 
 def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
-    cache = call.kv_cache_bytes or 0
-    lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=ROLE)
+    lines.add("cache_bytes", *engine_cache(subject, call), role=ROLE)
     precision = subject.job.spec.workload.rollout_cache_precision
     if precision == "fp8":
         stated = f"workload.rollout_cache_precision: {precision}"

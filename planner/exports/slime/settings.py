@@ -8,7 +8,7 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch, Placeholder
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import cache_tokens, memory_share
+from automap.planner.exports.memory_share import cache_tokens, engine_cache, memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.slime.model import add_model
@@ -156,7 +156,7 @@ def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
     if held is not None:
         tokens, each = held
         bounded = tokens * each
-        why = f"{call.id}: kv_cache_bytes {call.kv_cache_bytes}, {each} bytes a token"
+        why = f"{engine_cache(subject, call)[1]}, {each} bytes a token"
         lines.add("cache_tokens", tokens, why, role="rollout")
     share, why = memory_share(subject, call, bounded=bounded)
     lines.add("memory_share", share, why, role="rollout")

@@ -5,7 +5,7 @@ from automap.planner.exports.batches import micro_batches, mini_batch_sequences
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import memory_share
+from automap.planner.exports.memory_share import engine_cache, memory_share
 from automap.planner.exports.models import model_of
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
@@ -156,8 +156,7 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
         lines.add("engine_sleeps", True, f"{call.id} on GPUs that others use too", role=role)
         return
     lines.add("engines", layout.data_parallel_size, because, role=role)
-    cache = call.kv_cache_bytes or 0
-    lines.add("cache_bytes", cache, f"{call.id}: kv_cache_bytes {cache}", role=role)
+    lines.add("cache_bytes", *engine_cache(subject, call), role=role)
     sequences = subject.job.spec.workload.num_sequences
     each = -(-sequences // layout.data_parallel_size)
     engines = f"{sequences} sequences on engines: {layout.data_parallel_size}"

@@ -7,7 +7,7 @@ from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.layouts import attention_replicas
 from automap.planner.exports.lines import Lines
-from automap.planner.exports.memory_share import memory_share, share_below
+from automap.planner.exports.memory_share import engine_cache, memory_share, share_below
 from automap.planner.exports.models import model_of
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import (
@@ -143,8 +143,7 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
 
 def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:
     workload, role = subject.job.spec.workload, "rollout"
-    cache = call.kv_cache_bytes or 0
-    because = f"{call.id}: kv_cache_bytes {cache}"
+    cache, because = engine_cache(subject, call)
     if workload.rollout_engine == "vllm":
         lines.add("cache_bytes", cache, because, role=role)
         stated = f"workload.rollout_cache_precision: {workload.rollout_cache_precision}"

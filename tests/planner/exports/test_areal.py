@@ -36,7 +36,7 @@ def plans() -> dict[str, Plan]:
 
 @pytest.fixture(scope="module")
 def launches(plans: dict[str, Plan]) -> dict[str, Launch]:
-    return {name: export(plan, AREAL.target) for name, plan in plans.items()}
+    return {name: export(plan, AREAL.target, spare_cache=False) for name, plan in plans.items()}
 
 
 def started(launch: Launch, folder: Path, **values: str) -> tuple[int, str, str]:

@@ -32,7 +32,7 @@ FORMS = (
 
 @pytest.fixture(scope="module")
 def launches() -> list[Launch]:
-    return [export(plan_of(wanted), VERL.target) for wanted in FORMS]
+    return [export(plan_of(wanted), VERL.target, spare_cache=False) for wanted in FORMS]
 
 
 def values(launch: Launch) -> dict[str, str]:
@@ -206,4 +206,4 @@ def test_a_plan_that_names_no_engines_has_those_of_its_software_or_layout(
     copies = [copy.model_copy(update={"engine": None}) for copy in plan.copies]
     older = plan.model_copy(update={"copies": copies})
     launch = launch_of(subject_of(resolve(plan.spec), older, VERL))
-    assert launch.settings == export(plan, VERL.target).settings
+    assert launch.settings == export(plan, VERL.target, spare_cache=False).settings

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from automap.planner.exports.exporting import export
-from automap.planner.exports.refusals import refusals
+from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF, spare_cache_bytes
+from automap.planner.exports.refusals import engine_bytes, refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework, framework_names
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
+from automap.planner.planning import estimate
 from tests.helpers import (
     areal_plans,
     framework_plans,
@@ -35,8 +37,9 @@ PLANS: Mapping[str, Any] = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spare", [False, True])
 @pytest.mark.parametrize("target", framework_names())
-def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
+def test_every_share_is_the_sum_that_is_shown(target: str, spare: bool) -> None:
     described = framework(target)
     plans = PLANS[described.name]
     keys = {
@@ -49,7 +52,7 @@ def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
     plan_of: Callable[[Any], Plan] = getattr(plans, "plan_of", framework_plans.plan_of)
     for name, wanted in plans.SAMPLE.items():
         plan = plan_of(wanted)
-        launch = export(plan, target)
+        launch = export(plan, target, spare_cache=spare)
         shares = [each for each in launch.settings if each.key.lstrip("+") in keys]
         # Tokens bound the cache beside the share, which is then not to be the smaller of both.
         bounded = any(each.key == "--sglang-max-total-tokens" for each in launch.settings)
@@ -57,10 +60,40 @@ def test_every_share_is_the_sum_that_is_shown(target: str) -> None:
         for share in shares:
             other, cache, memory = sum_of(share.because)
             [call, *_] = [each for each in plan.calls if each.kind == "generate"]
-            assert cache == pytest.approx(call.kv_cache_bytes, abs=2**18 * bounded)
+            planned = call.kv_cache_bytes or 0
+            free = spare_cache_bytes(subject_of(resolve(plan.spec), plan, described))
+            assert cache == pytest.approx(planned + spare * free, abs=2**18 * bounded)
             assert other >= weights_of(plan, call.copy_id), name
             assert float(share.value) == pytest.approx((other + cache) / memory, abs=1e-4)
             assert (float(share.value) <= (other + cache) / memory) != bounded
+            assert float(share.value) <= 0.9001
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_an_engine_gets_what_is_free_while_it_generates(target: str) -> None:
+    described = framework(target)
+    plans = PLANS[described.name]
+    plan_of: Callable[[Any], Plan] = getattr(plans, "plan_of", framework_plans.plan_of)
+    plan = plan_of(plans.SAMPLE["grpo"])
+    subject = subject_of(resolve(plan.spec), plan, described)
+    [call] = [each for each in plan.calls if each.kind == "generate"]
+    spare = spare_cache_bytes(subject)
+    assert spare > 2**30
+    more = changed(plan, "calls", call.id, kv_cache_bytes=(call.kv_cache_bytes or 0) + spare)
+    filled = estimate(plan.spec, more.placement())
+    [again] = [each for each in filled.calls if each.kind == "generate"]
+    chance = again.out_of_memory_probability or 0
+    share = engine_bytes(again) / subject.pool(subject.rollout).gpu.memory_bytes
+    # A GiB is at most a third of the chance.
+    assert chance > FILLED_WITH_A_CHANCE_OF / 2 or share > 0.88
+    assert chance <= FILLED_WITH_A_CHANCE_OF * 1.001
+
+
+def test_a_full_gpu_has_nothing_to_spare() -> None:
+    plan = framework_plans.plan_of(framework_plans.SAMPLE["grpo"])
+    [call] = [each for each in plan.calls if each.kind == "generate"]
+    full = changed(plan, "calls", call.id, kv_cache_bytes=call.capacity_bytes)
+    assert spare_cache_bytes(subject_of(resolve(plan.spec), full, framework("verl@0.9.1"))) == 0
 
 
 def sum_of(because: str) -> tuple[int, int, int]:

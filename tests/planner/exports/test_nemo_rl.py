@@ -47,7 +47,10 @@ def document(launch: Launch) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def launches() -> dict[str, Launch]:
-    return {name: export(plan_of(wanted), NEMO_RL.target) for name, wanted in SAMPLE.items()}
+    return {
+        name: export(plan_of(wanted), NEMO_RL.target, spare_cache=False)
+        for name, wanted in SAMPLE.items()
+    }
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def plans() -> dict[str, Plan]:
 
 @pytest.fixture(scope="module")
 def launches(plans: dict[str, Plan]) -> dict[str, Launch]:
-    return {name: export(plan, TRL.target) for name, plan in plans.items()}
+    return {name: export(plan, TRL.target, spare_cache=False) for name, plan in plans.items()}
 
 
 def started(launch: Launch, folder: Path, **values: str) -> tuple[int, str, dict[str, list[str]]]:

@@ -69,7 +69,7 @@ def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
         if model.architecture is not None and role != "reference"
     }
     answers = Answers("h100", {}, workload.prompt_length, workload.response_length, models)
-    before = export(plan, TARGET)
+    before = export(plan, TARGET, spare_cache=False)
     file = configuration(before.files["areal.yaml"], "areal.yaml")
     found = import_launch([file], TARGET, answers)
     assert said(found.placement) == said(plan)
@@ -83,7 +83,7 @@ def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     assert import_launch([script, file], TARGET, answers).placement == found.placement
     again = estimate(found.spec, found.placement)
     assert hazards(found, again) == []
-    after = export(again, TARGET)
+    after = export(again, TARGET, spare_cache=False)
     assert [(e.key, e.value) for e in after.settings] == [(e.key, e.value) for e in before.settings]
 
 

@@ -54,7 +54,7 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
 )
 def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     plan = plan_of(SAMPLE[name])
-    before = export(plan, TARGET)
+    before = export(plan, TARGET, spare_cache=False)
     values = {each.variable: "/m/Qwen2.5-1.5B" for each in before.placeholders}
     values |= {"KL_COEFFICIENT": "0.01", "NODE_RANK": "0", "HEAD_ADDRESS": "a"}
     workload = plan.spec.workload
@@ -71,7 +71,7 @@ def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     assert again == ranges
     priced = estimate(found.spec, found.placement)
     assert hazards(found, priced) == []
-    after = export(priced, TARGET)
+    after = export(priced, TARGET, spare_cache=False)
     given = [{s.key: s.value for s in each.settings} for each in (before, after)]
     share = "--vllm.gpu_memory_utilization"
     shares = [float(each.pop(share)) for each in given]

@@ -9,6 +9,7 @@ import pytest
 from automap.planner import NotImportableError, Plan
 from automap.planner.errors import InfeasibleError
 from automap.planner.exports.exporting import export
+from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.plan.types import Placement
@@ -34,7 +35,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def imported(plan: Plan) -> Imported:
+def imported(plan: Plan, *, spare_cache: bool = False) -> Imported:
     """The launch of a plan, read back with what no launch says."""
     workload = plan.spec.workload
     answers = Answers(
@@ -47,7 +48,7 @@ def imported(plan: Plan) -> Imported:
             if model.architecture is not None
         },
     )
-    launch = export(plan, TARGET)
+    launch = export(plan, TARGET, spare_cache=spare_cache)
     return import_launch([LaunchFile("launch.sh", launch.script)], TARGET, answers)
 
 
@@ -89,10 +90,26 @@ def same_round_trip(plan: Plan) -> None:
     assert found.spec.search.staleness == plan.spec.search.staleness
     again = estimate(found.spec, found.placement)
     assert hazards(found, again) == []
-    launches = [export(each, TARGET) for each in (plan, again)]
+    launches = [export(each, TARGET, spare_cache=False) for each in (plan, again)]
     settings = [{each.key: each.value for each in launch.settings} for launch in launches]
     assert settings[0] == settings[1]
     assert {each.kind for each in found.remarks} <= {"assumed", "not priced"}
+    same_with_spare_cache(plan, again)
+
+
+def same_with_spare_cache(plan: Plan, exact: Plan) -> None:
+    """Memory that the plan leaves free is more cache, no longer iteration and no refusal."""
+    found = imported(plan, spare_cache=True)
+    caches = [
+        {call.id: call.kv_cache_bytes for call in placement.calls if call.kind == "generate"}
+        for placement in (exact.placement(), found.placement)
+    ]
+    assert all(caches[1][name] >= cache for name, cache in caches[0].items())
+    again = estimate(found.spec, found.placement)
+    assert hazards(found, again) == []
+    assert again.iteration_seconds <= exact.iteration_seconds * (1 + 1e-9)
+    allowed = max(FILLED_WITH_A_CHANCE_OF, exact.out_of_memory_probability or 0)
+    assert (again.out_of_memory_probability or 0) <= allowed * 1.01
 
 
 @pytest.mark.slow

