@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 136.7 s per iteration (114.1 to 163.9 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.8 s per iteration (113.3 to 162.7 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #
@@ -19,7 +19,7 @@
 # - what it trains is saved only where workload.checkpoint_every_iterations is given: without it no
 #   checkpoint is written, nor one at the end
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
-#   assumed. At a quarter of that the same plan takes 140.3 s instead of 136.7 s
+#   assumed. At a quarter of that the same plan takes 140.2 s instead of 135.8 s
 # How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
 # says):
 #   automap calibrate LOG --format verl --plan PLAN.json --output FOLDER
@@ -106,9 +106,9 @@ settings=(
   actor_rollout_ref.rollout.multi_turn.enable=False
   # copy actor: tp1 dp16
   actor_rollout_ref.actor.ulysses_sequence_parallel_size=1
-  # copy actor: sharding gradient
+  # copy actor: sharding full
   actor_rollout_ref.actor.fsdp_config.fsdp_size=-1
-  actor_rollout_ref.actor.fsdp_config.reshard_after_forward=False
+  actor_rollout_ref.actor.fsdp_config.reshard_after_forward=True
   # copy actor: fsdp
   actor_rollout_ref.actor.strategy=fsdp2
   # the optimizer's weights have 32 bits
@@ -167,13 +167,16 @@ settings=(
   critic.ppo_mini_batch_size=128
   # workload.epochs: 1
   critic.ppo_epochs=1
-  # micro-batches of sequences (actor.train: 4)
-  actor_rollout_ref.actor.use_dynamic_bsz=False
-  actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False
+  # micro-batches of the tokens that so many sequences have at most (actor.train: 4)
+  actor_rollout_ref.actor.use_dynamic_bsz=True
+  actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192
+  actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=8192
   actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4
   actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4
-  # micro-batches of sequences (reference.forward: 64)
-  actor_rollout_ref.ref.log_prob_use_dynamic_bsz=False
+  # micro-batches of the tokens that so many sequences have at most (reference.forward: 64)
+  actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True
+  actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=131072
   actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=64
   # micro-batches of sequences (critic.train: 4, critic.forward: 64)
   +critic.fsdp.use_dynamic_bsz=False
@@ -191,9 +194,9 @@ settings=(
   actor_rollout_ref.rollout.max_num_seqs=128
   # actor.generate: kv_cache_bytes 56662250837
   +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=56662250837
-  # actor.generate: 10082881536 bytes of weights and buffers and 56662250837 of cache, of
+  # actor.generate: 12230365184 bytes of weights and buffers and 56662250837 of cache, of
   #   85899345920
-  actor_rollout_ref.rollout.gpu_memory_utilization=0.777
+  actor_rollout_ref.rollout.gpu_memory_utilization=0.802
   # actor.generate on GPUs that others use too
   actor_rollout_ref.rollout.free_cache_engine=True
   # what the price assumes

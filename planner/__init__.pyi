@@ -10,7 +10,6 @@ from .explanation.explain import explain as explain
 from .explanation.result import ExplainOptions as ExplainOptions
 from .explanation.result import Explanation as Explanation
 from .explanation.study import TableCache as TableCache
-from .exports.exporting import export as export
 from .exports.launch import Launch as Launch
 from .imports.importing import hazards as hazards
 from .imports.importing import import_launch as import_launch
@@ -35,6 +34,7 @@ from .spec import JobSpec as JobSpec
 from .studies.advice import advise as advise
 from .studies.advice_result import Advice as Advice
 from .studies.export_into import export_into as export_into
+from .studies.exported import export as export
 from .studies.infeasibility_report import make_plan_or_explain as make_plan_or_explain
 from .studies.levers import Levers as Levers
 from .studies.levers import levers as levers

@@ -1,17 +1,18 @@
-"""What waiting for the slowest costs: of GPUs that differ in speed, of ranks that differ in tokens.
+"""What waiting for the slowest costs: of GPUs by speed, of ranks and micro-batches by tokens.
 
 All ranks of a call wait for one another, so what counts is the expected largest of many draws.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 from automap.planner.cost import constants
-from automap.planner.cost.batches import SequenceLengths
+from automap.planner.cost.batches import SequenceLengths, peak_tokens
 from automap.planner.cost.rows import distinct_rows
-from automap.planner.layout import FloatArray, IntArray
+from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
 
 REFERENCE_GPUS = 8
 """GPUs for whose slowest the other constants of the cost model hold: a node's."""
@@ -45,19 +46,68 @@ def slowest_gpu(num_gpus: IntArray) -> FloatArray:
     return (1.0 + constants.GPU_SPEED_SPREAD * largest) / (1.0 + node)
 
 
-def slowest_rank(
-    lengths: SequenceLengths, *, sequences_per_rank: IntArray, data_parallel_size: IntArray
-) -> FloatArray:
-    """Tokens of the fullest data rank of a step over the mean rank's, sequences dealt at random.
+def fullest(lengths: SequenceLengths, *, sequences: IntArray, draws: IntArray) -> FloatArray:
+    """Tokens of the fullest of so many draws of `sequences` each over the mean draw's.
 
-    The expected largest of d sums of n lengths, normal but for the skewness of the lengths (Cornish
-    and Fisher 1938); at most max ÷ mean.
+    The expected largest of sums of lengths, normal but for their skewness (Cornish and Fisher
+    1938); at most max ÷ mean.
     """
     mean = lengths.mean_tokens
     variation = lengths.deviation_tokens / mean
-    root = np.sqrt(np.maximum(sequences_per_rank, 1))
-    normal = _expected_largest(data_parallel_size)
+    root = np.sqrt(np.maximum(sequences, 1))
+    normal = _expected_largest(draws)
     skewed = np.maximum((normal**2 - 1.0) * lengths.skewness / (6.0 * root), 0.0)
     factor = 1.0 + variation * np.where(normal > 0.0, normal + skewed, 0.0) / root
     at_most: FloatArray = np.minimum(factor, max(lengths.max_tokens / mean, 1.0))
     return at_most
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Factors [candidate] by which sequences of unequal lengths stretch a step of micro-batches."""
+
+    work: FloatArray
+    """On the micro-batches of a rank, of mean lengths."""
+    ends: FloatArray
+    """On what the first and the last micro-batch of a pipeline wait for the others' stages."""
+
+
+def uneven_waits(
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    *,
+    sequences_per_rank: IntArray,
+    micro_batch_size: IntArray,
+    num_micro_batches: IntArray,
+    in_step: BoolArray,
+    pipeline_share: float,
+) -> Waits:
+    """What a step of micro-batches of so many sequences, as they come, waits for the fullest.
+
+    Stages of a pipeline wait for the fullest of the micro-batches that are in them, and keep
+    `pipeline_share` of what it has beyond the mean. Ranks that are `in_step` exchange gradients or
+    weights within every micro-batch, so each of these waits for its fullest rank; others wait once,
+    at the end.
+    """
+    ranks = layouts.data_parallel_size
+    stages = np.minimum(layouts.pipeline_parallel_size, num_micro_batches)
+    draws = stages * np.where(in_step, ranks, 1)
+    share = np.where(layouts.pipeline_parallel_size > 1, pipeline_share, 1.0)
+    beyond = fullest(lengths, sequences=micro_batch_size, draws=draws) - 1.0
+    rank = fullest(lengths, sequences=sequences_per_rank, draws=ranks)
+    return Waits((1.0 + share * beyond) * np.where(in_step, 1.0, rank), rank)
+
+
+def filled_waits(
+    lengths: SequenceLengths, *, sequences_per_rank: IntArray, micro_batch_size: IntArray
+) -> Waits:
+    """What a step waits whose micro-batches are filled up to equally many tokens.
+
+    They are as many as memory is sized for, so fewer and larger than of mean lengths: nothing waits
+    for a fullest one, and the pipeline's ends wait longer.
+    """
+    tokens = np.minimum(
+        peak_tokens(lengths, micro_batch_size), sequences_per_rank * lengths.mean_tokens
+    )
+    larger = np.maximum(tokens / (micro_batch_size * lengths.mean_tokens), 1.0)
+    return Waits(np.ones_like(larger), larger)

@@ -59,10 +59,14 @@ class StackMemory:
     """What selective recomputation makes again."""
     keeps_outputs: bool = False
     """A pipeline stage keeps what it has sent until the backward pass of that micro-batch."""
-    written_out: bool = False
-    """Layers are plain PyTorch operations without fused kernels: an RMSNorm keeps its input and
-    result in fp32, a gated MLP the activation before the product, attention a copy of keys and
-    values per query head."""
+    norm_elements: int = 1
+    """16-bit elements that an RMSNorm keeps of each of its input: one where it is a fused kernel,
+    more where it is plain PyTorch operations in fp32."""
+    keeps_activation: bool = False
+    """A gated MLP keeps its activation apart from the product with the other half, as plain PyTorch
+    operations do."""
+    repeats_heads: bool = False
+    """Attention keeps a copy of keys and values per query head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,9 @@ class SoftwareStack:
     0 where CUDA graphs, fused permutation or large micro-batches hide it."""
     context_parallelism: ContextParallelism = "ring"
     """How attention comes by the whole sequence, of which each context rank has a slice."""
-    balances_ranks: bool = False
-    """Sequences are dealt so that data ranks have equally many tokens; otherwise at random."""
+    balances_tokens: bool = False
+    """Sequences are dealt so that data ranks, and micro-batches, which are filled up to a number of
+    tokens, have equally many; otherwise so many sequences each, as they come."""
     memory: StackMemory = StackMemory()
 
 
@@ -129,6 +134,15 @@ FSDP = SoftwareStack(
     # fully_shard(mp_policy=...) shards fp32 parameters and casts what it gathers.
     memory=StackMemory(masters_are_weights=True, selective="products"),
 )
+TRANSFORMERS = replace(
+    FSDP,
+    name="transformers",
+    summary="FSDP2 or ZeRO over Transformers' modules without a compiler, 2025",
+    # Not fitted: seconds are those of FSDP. modeling_qwen2.py (transformers 5): an RMSNorm keeps
+    # its input in fp32 and, in 16 bits, what it multiplies with its weight; down_proj(act_fn(gate)
+    # * up) keeps all four. verl compiles the entropy alone (workers/engine/fsdp, 0.9.1).
+    memory=replace(FSDP.memory, norm_elements=3, keeps_activation=True),
+)
 MEGATRON_2021 = SoftwareStack(
     "megatron-2021",
     "Megatron-LM before flash attention, 2021 and 2022",
@@ -153,7 +167,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             name="nemo-rl",
             summary="Megatron-core in NeMo-RL 0.4 to 0.6: packed sequences, no CUDA graphs, 2025",
             expert_layer_seconds=3.2e-3,  # python -m benchmarks.fit_rlhf TABLE.csv
-            balances_ranks=True,
+            balances_tokens=True,
         ),
         replace(
             MEGATRON_CORE,
@@ -165,7 +179,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             # ones.
             overlaps_data=False,
             collective_slowdown=1.0,
-            balances_ranks=True,
+            balances_tokens=True,
             memory=replace(MEGATRON_CORE.memory, selective="core_attention"),  # its default
         ),
         replace(
@@ -180,11 +194,12 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             memory=replace(MEGATRON_CORE.memory, selective="core_attention"),
         ),
         FSDP,
+        TRANSFORMERS,
         replace(
-            FSDP,
+            TRANSFORMERS,
             name="verl",
-            summary="FSDP2 in verl, 2025: packed sequences, balanced over ranks (balance_batch)",
-            balances_ranks=True,
+            summary="FSDP2 in verl, 2025: Transformers' modules, packed and balanced sequences",
+            balances_tokens=True,
         ),
         replace(
             FSDP,
@@ -253,7 +268,10 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
                 gradients_on_demand=True,
                 master_bytes=0,
                 moment_bytes=2,
-                written_out=True,
+                # litgpt/model.py: RMSNorm multiplies with its weight in fp32; keys are expanded.
+                norm_elements=4,
+                keeps_activation=True,
+                repeats_heads=True,
             ),
         ),
     )

@@ -28,14 +28,18 @@ def mini_batch_sequences(subject: Subject) -> int:
 
 
 def micro_batches(subject: Subject, copy: CopyPlan) -> Batches:
-    """The micro-batches of a role, by number of sequences where these divide a rank's share."""
+    """The micro-batches of a role: tokens, or sequences where these divide a rank's share."""
     train, forward = (subject.call(copy.role, kind) for kind in ("train", "forward"))
+    tokens = [_tokens(subject, copy, call) for call in (train, forward)]
+    # A critic has one budget for both, and trains and scores in other numbers of sequences.
+    of_plans = subject.token_budgets is None and copy.role == "critic"
+    has_budget = subject.has_budget(copy.role) and not (of_plans and len(set(tokens)) > 1)
     return Batches(
-        dynamic=copy.role in subject.token_budgets or not _divide(subject, copy, train, forward),
+        dynamic=has_budget or not _divide(subject, copy, train, forward),
         train_sequences=train.micro_batch_size if train else None,
         forward_sequences=forward.micro_batch_size if forward else None,
-        train_tokens=_tokens(subject, copy, train),
-        forward_tokens=_tokens(subject, copy, forward),
+        train_tokens=tokens[0],
+        forward_tokens=tokens[1],
     )
 
 

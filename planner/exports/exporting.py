@@ -59,7 +59,7 @@ def settings_of(
     plan: Plan,
     target: str,
     *,
-    token_budgets: frozenset[str] = frozenset(),
+    token_budgets: frozenset[str] | None = None,
     spare_cache: bool = True,
 ) -> list[LaunchSetting]:
     """The settings of a plan, also of one that the framework could not run as it is.
@@ -67,7 +67,8 @@ def settings_of(
     Args:
         plan: A plan of a job that the framework has the algorithm for.
         target: The framework, `name@version`.
-        token_budgets: Roles whose micro-batches are to be numbers of tokens.
+        token_budgets: Roles whose micro-batches are to be numbers of tokens; None: as the framework
+            has them.
         spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
     """
     described = framework(target)

@@ -30,8 +30,9 @@ class Subject:
     framework: Framework
     homes: dict[str, CopyPlan]
     shadows: tuple[CopyPlan, ...]
-    token_budgets: frozenset[str] = frozenset()
-    """Roles that compute so many tokens at once even where a number of sequences would do."""
+    token_budgets: frozenset[str] | None = None
+    """Roles that compute so many tokens at once even where a number of sequences would do; None:
+    all, where the framework fills micro-batches."""
     spare_cache_bytes: int = 0
     """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
 
@@ -65,6 +66,12 @@ class Subject:
     def engine(self) -> str:
         """Kind of engine of the actor, which is that of all roles."""
         return self.engine_of(self.actor)
+
+    def has_budget(self, role: str) -> bool:
+        """Whether a role is to compute so many tokens at once."""
+        if self.token_budgets is not None:
+            return role in self.token_budgets
+        return self.framework.fills_micro_batches and self.job.spec.workload.packed_sequences
 
     @property
     def virtual_stages(self) -> int:

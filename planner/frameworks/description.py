@@ -94,6 +94,8 @@ class Framework:
     """Parallel sizes beside the data ranks' that its FSDP is told."""
     whole_budgets: bool = False
     """Micro-batches of so many tokens are counted before context ranks share them."""
+    fills_micro_batches: bool = False
+    """Micro-batches are best told as numbers of tokens, which it fills evenly, as it is priced."""
     even_micro_batches: tuple[str, ...] = ()
     """Calls, train or forward, whose micro-batches it refuses where they leave a remainder."""
     precisions: tuple[str, ...] = ("bf16", "fp16")

@@ -12,6 +12,7 @@ TrainingStack = Literal[
     "megatron-core",
     "nemo-rl",
     "fsdp",
+    "transformers",
     "verl",
     "verl-megatron",
     "automap-megatron",
@@ -26,6 +27,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "megatron-core",
     "nemo-rl",
     "fsdp",
+    "transformers",
     "verl",
     "verl-megatron",
     "automap-megatron",
@@ -96,12 +98,14 @@ class WorkloadSpec(SpecModel):
         default=None,
         description="Software that trains and scores, whose speed and memory the prices assume. "
         "Default: that of the engine that the plan chooses for each model (automap-megatron or "
-        "fsdp). "
+        "transformers). "
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
-        "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
-        "2025; verl-megatron, verl's other engine, and automap-megatron, which overlap no "
-        "gradients; torchtitan of 2024; fsdp-eager (not compiled, Triton attention) of 2023; "
+        "as of 2024; transformers, FSDP or ZeRO over Transformers' modules without a compiler; "
+        "nemo-rl and verl, Megatron-core and that as these frameworks call them, with "
+        "micro-batches filled evenly, as of 2025; verl-megatron, verl's other engine, and "
+        "automap-megatron, which overlap no gradients; torchtitan of 2024; fsdp-eager (not "
+        "compiled, Triton attention) of 2023; "
         "before flash attention megatron-2021, megatron-2022 with sequence parallelism, and "
         "megatron-deepspeed; pytorch-bf16 (all state in bf16)",
     )

@@ -23,7 +23,8 @@ AREAL_MEGATRON = FrameworkMegatron(
 )
 AREAL_FSDP = FrameworkTraining(
     name="fsdp",
-    stacks=("fsdp",),
+    # Transformers' modules, and micro-batches of so many tokens, as in verl.
+    stacks=("verl", "fsdp"),
     dimensions=frozenset({"tensor", "context"}),
     # Its plan of tensor parallelism leaves experts whole.
     dense_dimensions=frozenset({"tensor"}),

@@ -25,7 +25,8 @@ NEMO_RL_MEGATRON = FrameworkMegatron(
 )
 NEMO_RL_DTENSOR = FrameworkTraining(
     name="fsdp",
-    stacks=("fsdp",),
+    # Transformers' modules, and micro-batches of so many tokens, as in verl.
+    stacks=("verl", "fsdp"),
     # Its context parallelism takes no packed sequences.
     dimensions=frozenset({"tensor"}),
     shardings=frozenset({"full"}),

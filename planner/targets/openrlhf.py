@@ -6,7 +6,7 @@ from automap.planner.targets.framework import FrameworkRollout, FrameworkTarget,
 OPENRLHF_ZERO = FrameworkTraining(
     name="zero",
     # Transformers' own layers with FlashAttention-2, as under verl's FSDP; dealt at random.
-    stacks=("fsdp", "fsdp-eager"),
+    stacks=("transformers", "fsdp", "fsdp-eager"),
     # AutoTP splits nothing but the products, which no price knows (docs/guides/exporting.md).
     dimensions=frozenset({"context"}),
     # ZeRO 1, 2 and 3; models that only score are whole but under ZeRO 3.

@@ -12,7 +12,7 @@ SKYRL_ROLES = frozenset({"actor", "reference", "critic"})
 """Models that SkyRL has; its environments score, on GPUs that it knows nothing of."""
 SKYRL_FSDP = FrameworkTraining(
     name="fsdp",
-    stacks=("fsdp", "fsdp-eager"),
+    stacks=("transformers", "fsdp", "fsdp-eager"),
     dimensions=frozenset({"context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),

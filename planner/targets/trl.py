@@ -7,7 +7,7 @@ TRL_ROLES = frozenset({"actor", "reference"})
 TRL_ZERO = FrameworkTraining(
     name="zero",
     # Transformers' own layers, by accelerate: FSDP2, or DeepSpeed's ZeRO, which is priced alike.
-    stacks=("fsdp", "fsdp-eager"),
+    stacks=("transformers", "fsdp", "fsdp-eager"),
     # GRPOConfig refuses context and sequence parallelism; accelerate's tensor parallelism splits
     # nothing but the products, and generation is sent whole tensors of no such mesh.
     dimensions=frozenset(),

@@ -51,17 +51,17 @@ def layer_activation_bytes(
     """
     tensor = tensor_parallel_size
     hidden = arch.hidden_size / (tensor if stack.sequence_parallel else np.ones_like(tensor))
-    in_fp32 = arch.gated_mlp and stack.memory.written_out
     blocks = (arch.mixer != "none") + (mlp != "none")
-    before, after = _mlp_elements(arch, tensor, mlp=mlp, written_out=stack.memory.written_out)
+    keeps = stack.memory
+    before, after = _mlp_elements(arch, tensor, mlp=mlp, keeps_activation=keeps.keeps_activation)
     # Each chosen expert has its own copy of the token at its input and at its output.
     copies = 2 * arch.num_experts_per_token * arch.expert_hidden_size
     parts = _Elements(
         hidden=hidden,
         blocks=blocks,
-        # Of a written-out RMSNorm: two fp32 tensors each.
-        inputs=(4 if in_fp32 else 1) * blocks * hidden,
-        attention=_attention_elements(arch, tensor, written_out=stack.memory.written_out),
+        # Models with gated MLPs have RMSNorms.
+        inputs=(keeps.norm_elements if arch.gated_mlp else 1) * blocks * hidden,
+        attention=_attention_elements(arch, tensor, repeats_heads=keeps.repeats_heads),
         keys=arch.head_dim * local_key_value_heads(arch, tensor) * attends(arch),
         before=before,
         after=after,
@@ -144,7 +144,7 @@ class _Elements:
 
 
 def _attention_elements(
-    arch: ModelArchitecture, tensor: IntArray, *, written_out: bool
+    arch: ModelArchitecture, tensor: IntArray, *, repeats_heads: bool
 ) -> FloatArray:
     """Elements of one token's queries, keys, values and attention output on one GPU.
 
@@ -159,7 +159,7 @@ def _attention_elements(
     gate = arch.query_size / tensor if arch.attention_output_gate else 0.0
     query = arch.query_size / tensor
     grouped = 2 * arch.head_dim * local_key_value_heads(arch, tensor)
-    return 2 * query + (2 * query if written_out else grouped) + 2 * gate
+    return 2 * query + (2 * query if repeats_heads else grouped) + 2 * gate
 
 
 def _latent_elements(
@@ -171,7 +171,7 @@ def _latent_elements(
 
 
 def _mlp_elements(
-    arch: ModelArchitecture, tensor: IntArray, *, mlp: Mlp, written_out: bool
+    arch: ModelArchitecture, tensor: IntArray, *, mlp: Mlp, keeps_activation: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Elements (before, after) the activation of one token's MLP or chosen experts, on one GPU."""
     width = arch.intermediate_size if mlp == "dense" else 0
@@ -180,7 +180,7 @@ def _mlp_elements(
         width = chosen + arch.shared_expert_intermediate_size
     local = width / tensor
     gate = 2 if arch.gated_mlp else 1
-    return gate * local, (gate if written_out else 1) * local
+    return gate * local, (gate if keeps_activation else 1) * local
 
 
 def micro_batches_in_flight(layouts: Layouts, num_micro_batches: IntArray) -> FloatArray:

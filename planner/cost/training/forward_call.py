@@ -61,12 +61,19 @@ def price_forward(
     )
     blocks = units(context, each, micro_batch_size)
     stage = worst_stage(context, each, *blocks.forward())
-    slowest = context.slowest_rank(per_rank, each.data_parallel_size)
+    waits = context.waits(
+        each,
+        sequences_per_rank=per_rank,
+        micro_batch_size=micro_batch_size,
+        num_micro_batches=num_micro_batches,
+        in_step=each.sharding == memory.FULLY_SHARDED,
+        pipeline_share=1.0,
+    )
     hop = stage_hop(context, each, micro_batch_size)
     gather = gathered_weights(context, layouts, stage_parameters(model, layouts)).take(rows)
     sharded = each.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(context, gather.seconds, stage.compute), 0.0)
-    work, straggling = num_micro_batches * slowest, slowest_gpu(each.num_gpus)
+    work, straggling = num_micro_batches * waits.work, slowest_gpu(each.num_gpus)
     # Rounding leaves a single stage a hair off zero.
     piped = each.pipeline_parallel_size > 1
     idle = stage.pipeline_total - stage.compute - stage.communication
@@ -77,7 +84,7 @@ def price_forward(
     seconds = SecondsColumns(
         compute=straggling * work * stage.compute,
         communication=work * (stage.communication + hop.seconds) + num_micro_batches * streamed,
-        bubble=straggling * slowest * (waiting + hops * hop.seconds),
+        bubble=straggling * waits.ends * (waiting + hops * hop.seconds),
         optimizer=zero,
         transition=away[rows],
         overhead=context.host_work.scoring.seconds(

@@ -19,7 +19,7 @@ from automap.planner.cost.layer.transformer_layer import (
 from automap.planner.cost.operators.profile import Profile, Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.slowest import slowest_gpu
+from automap.planner.cost.slowest import Waits, slowest_gpu
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import (
     Step,
@@ -110,7 +110,14 @@ def price_train(
         hop=stage_hop(context, each, micro_batch_size),
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        slowest=context.slowest_rank(per_rank, each.data_parallel_size),
+        waits=context.waits(
+            each,
+            sequences_per_rank=per_rank,
+            micro_batch_size=micro_batch_size,
+            num_micro_batches=num_micro_batches,
+            in_step=each.sharding >= memory.GRADIENT_SHARDED,
+            pipeline_share=constants.PIPELINE_WAIT_SHARE,
+        ),
     )
     away, held = offloaded(model, workload, pool, layouts)
     seconds = replace(step.times(updates), transition=away[rows])
@@ -136,11 +143,11 @@ def _step_seconds(
     hop: Timed,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
-    slowest: FloatArray | float,
+    waits: Waits,
 ) -> tuple[SecondsColumns, IntArray]:
-    """(seconds, provenance) of one optimizer step; `slowest`: tokens of the fullest data rank.
+    """(seconds, provenance) of one optimizer step; `waits`: for sequences of unequal lengths.
 
-    All wait for the fullest rank, and for the slowest GPU.
+    All wait for the slowest GPU, too.
     A data rank works through m micro-batches in a 1F1B pipeline: (m·slowest stage) + (all stages −
     slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
     """
@@ -155,12 +162,12 @@ def _step_seconds(
     hops = layouts.pipeline_parallel_size - 1
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
     moved = passes.communication + _hops_in_steady_state(context, layouts, hop, passes)
-    work = num_micro_batches * slowest
+    work = num_micro_batches * waits.work
     straggling, zero = slowest_gpu(layouts.num_gpus), np.zeros(len(layouts))
     seconds = SecondsColumns(
         compute=straggling * work * passes.compute,
         communication=work * moved + reduction.seconds,
-        bubble=straggling * slowest * waiting / layouts.virtual_pipeline_parallel_size,
+        bubble=straggling * waits.ends * waiting / layouts.virtual_pipeline_parallel_size,
         optimizer=whole.optimizer.seconds,
         transition=zero,
         overhead=context.host_work.step.seconds(

@@ -156,5 +156,5 @@ def _why(role: str, batches: Batches) -> str:
     calls = {"train": batches.train_sequences, "forward": batches.forward_sequences}
     sizes = ", ".join(f"{role}.{kind}: {n}" for kind, n in calls.items() if n is not None)
     if batches.dynamic:
-        return f"micro-batches of sequences ({sizes}) do not divide a rank's: their tokens"
+        return f"micro-batches of the tokens that so many sequences have at most ({sizes})"
     return f"micro-batches of sequences ({sizes})"

@@ -133,7 +133,7 @@ def test_a_call_is_priced_with_the_stack_of_the_spec() -> None:
     assert totals.pop("nemo-rl") <= totals["megatron-core"]
     assert totals.pop("verl") <= totals["fsdp"]
     # They differ in what they keep.
-    assert totals.pop("torchtitan") == totals["fsdp"]
+    assert totals.pop("torchtitan") == totals.pop("transformers") == totals["fsdp"]
     assert totals.pop("verl-megatron") <= totals["automap-megatron"]
     assert totals["megatron-core"] == min(totals.values())
     # No step times are published of training with all state in bf16; it moves fewer bytes.

@@ -259,11 +259,3 @@ def test_a_layer_with_experts_takes_what_its_stack_launches() -> None:
         else:
             np.testing.assert_array_equal(slow.forward, core.forward)
             np.testing.assert_array_equal(slow.backward, core.backward)
-
-
-def test_frameworks_for_rl_deal_tokens_evenly() -> None:
-    spread = workload(response_length={"mean": 1000.0, "max": 8000})
-    at_random = setting("llama-3.1-8b", lengths=sequence_lengths(spread))
-    evenly = replace(at_random, stack=STACKS["verl"])
-    assert at_random.slowest_rank(ints(8), ints(64)) > 1.3
-    assert evenly.slowest_rank(ints(8), ints(64)) == 1.0

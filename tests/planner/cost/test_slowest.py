@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
+from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, sequence_lengths
-from automap.planner.cost.slowest import expected_largest, slowest_gpu, slowest_rank
+from automap.planner.cost.slowest import (
+    expected_largest,
+    filled_waits,
+    fullest,
+    slowest_gpu,
+    uneven_waits,
+)
+from automap.planner.cost.stacks import STACKS
 from tests.helpers.cost_model import ints, layouts, workload
 from tests.planner.cost.test_latency import OPTIMIZER, forward, train
 
@@ -44,13 +52,11 @@ def test_passes_wait_for_the_slowest_gpu() -> None:
 def test_uneven_lengths_leave_ranks_waiting() -> None:
     """None with one rank or one length, less with more sequences."""
     lengths = sequence_lengths(workload(response_length=SPREAD))
-    factor = slowest_rank(
-        lengths, sequences_per_rank=ints(8, 8, 128), data_parallel_size=ints(1, 16, 16)
-    )
+    factor = fullest(lengths, sequences=ints(8, 8, 128), draws=ints(1, 16, 16))
     assert factor[0] == 1.0
     assert factor[1] > factor[2] > 1.0
     even = sequence_lengths(workload())
-    constant = slowest_rank(even, sequences_per_rank=ints(1), data_parallel_size=ints(64))
+    constant = fullest(even, sequences=ints(1), draws=ints(64))
     assert constant[0] == 1.0
 
 
@@ -66,13 +72,147 @@ def test_the_fullest_rank_is_that_of_dealt_sequences(
     rng = np.random.default_rng(0)
     dealt = rng.choice(lengths.points, size=(400, ranks, sequences), p=lengths.weights).sum(axis=2)
     simulated = (dealt.max(axis=1) / dealt.mean()).mean()
-    factor = slowest_rank(
-        lengths, sequences_per_rank=ints(sequences), data_parallel_size=ints(ranks)
-    )
+    factor = fullest(lengths, sequences=ints(sequences), draws=ints(ranks))
     assert factor[0] == pytest.approx(simulated, rel=error)
 
 
 def test_no_rank_has_more_than_the_longest_sequences() -> None:
     one = SequenceLengths(np.array([100.0, 200.0]), np.array([0.5, 0.5]), 200)
-    factor = slowest_rank(one, sequences_per_rank=ints(1), data_parallel_size=ints(1024))
+    factor = fullest(one, sequences=ints(1), draws=ints(1024))
     assert factor[0] == pytest.approx(200 / 150)
+
+
+def pipeline_seconds(work: np.ndarray, stages: int) -> float:
+    """Seconds of a 1F1B pipeline of equal stages over micro-batches of so much work on each.
+
+    A backward pass takes twice a forward one. Each stage has passes in its order, and starts one as
+    soon as it and what it needs are done.
+    """
+    number = len(work)
+    order = [one_forward_one_backward(number, stages - each - 1) for each in range(stages)]
+    ended: dict[tuple[str, int, int], float] = {}
+    clock, place = [0.0] * stages, [0] * stages
+    while any(each < 2 * number for each in place):
+        for stage in range(stages):
+            while place[stage] < 2 * number:
+                kind, index = order[stage][place[stage]]
+                back = ("back", stage + 1, index)
+                before = ("on", stage - 1, index) if kind == "on" else back
+                if before[1] == stages:
+                    before = ("on", stage, index)
+                if before[1] >= 0 and before not in ended:
+                    break
+                seconds = work[index] * (1 if kind == "on" else 2) / 3
+                clock[stage] = max(clock[stage], ended.get(before, 0.0)) + seconds
+                ended[kind, stage, index] = clock[stage]
+                place[stage] += 1
+    return max(clock)
+
+
+def one_forward_one_backward(number: int, ahead: int) -> list[tuple[str, int]]:
+    """Passes of a stage that is so many forward passes ahead of its first backward pass."""
+    ahead = min(ahead, number)
+    steady = [
+        each for index in range(number - ahead) for each in (("on", index + ahead), ("back", index))
+    ]
+    last = [("back", index) for index in range(number - ahead, number)]
+    return [("on", index) for index in range(ahead)] + steady + last
+
+
+def forward_seconds(work: np.ndarray, stages: int) -> float:
+    """Seconds of forward passes alone, whose stage keeps what it has until the next is free."""
+    left = np.zeros(stages + 1)
+    for each in work:
+        now = left[0]
+        for stage in range(stages):
+            now = max(now + each, left[stage + 1] if stage + 1 < stages else 0.0)
+            left[stage] = now
+    return float(left[stages - 1])
+
+
+@pytest.mark.parametrize("spread", [SPREAD, LONG], ids=["spread", "long"])
+@pytest.mark.parametrize("sequences", [1, 2, 8])
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("kind", ["train", "forward"])
+def test_a_pipeline_waits_for_its_fullest_micro_batch(
+    kind: str, stages: int, sequences: int, spread: dict[str, int]
+) -> None:
+    """Oracle: pipelines with micro-batches of drawn lengths, and of their mean."""
+    lengths = sequence_lengths(workload(response_length=spread))
+    rng, seconds = np.random.default_rng(0), forward_seconds
+    if kind == "train":
+        seconds = pipeline_seconds
+    drawn = rng.choice(lengths.points, size=(8, 128, sequences), p=lengths.weights).sum(axis=2)
+    found = np.mean(
+        [seconds(each, stages) / seconds(0 * each + each.mean(), stages) for each in drawn]
+    )
+    waits = uneven_waits(
+        lengths,
+        layouts(pipeline=stages),
+        sequences_per_rank=ints(128 * sequences),
+        micro_batch_size=ints(sequences),
+        num_micro_batches=ints(128),
+        in_step=np.array([False]),
+        pipeline_share=constants.PIPELINE_WAIT_SHARE if kind == "train" else 1.0,
+    )
+    assert waits.work[0] == pytest.approx(found, rel=0.125)
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_ranks_in_step_wait_at_every_micro_batch(ranks: int) -> None:
+    """Oracle: the fullest rank of each micro-batch, one by one."""
+    lengths = sequence_lengths(workload(response_length=SPREAD))
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(lengths.points, size=(200, 16, ranks, 4), p=lengths.weights).sum(axis=3)
+    found = (drawn.max(axis=2).sum(axis=1) / drawn.mean(axis=2).sum(axis=1)).mean()
+
+    def waits(together: bool) -> float:
+        return float(
+            uneven_waits(
+                lengths,
+                layouts(data=ranks),
+                sequences_per_rank=ints(64),
+                micro_batch_size=ints(4),
+                num_micro_batches=ints(16),
+                in_step=np.array([together]),
+                pipeline_share=1.0,
+            ).work[0]
+        )
+
+    assert waits(True) == pytest.approx(found, rel=0.08)
+    assert waits(True) > waits(False) > 1.0
+
+
+def test_filled_micro_batches_wait_at_the_ends_alone() -> None:
+    lengths = sequence_lengths(workload(response_length=SPREAD))
+    waits = filled_waits(
+        lengths, sequences_per_rank=ints(64, 64, 1), micro_batch_size=ints(1, 8, 1)
+    )
+    np.testing.assert_array_equal(waits.work, 1.0)
+    # One longest sequence, eight of them at most, and all that a rank has.
+    assert waits.ends[0] == pytest.approx(lengths.max_tokens / lengths.mean_tokens, rel=1e-3)
+    assert waits.ends[0] > waits.ends[1] > waits.ends[2] == 1.0
+
+
+def test_equal_lengths_wait_for_nothing() -> None:
+    even = sequence_lengths(workload())
+    waits = uneven_waits(
+        even,
+        layouts(pipeline=4, data=4),
+        sequences_per_rank=ints(16),
+        micro_batch_size=ints(1),
+        num_micro_batches=ints(16),
+        in_step=np.array([True]),
+        pipeline_share=1.0,
+    )
+    assert (waits.work[0], waits.ends[0]) == (1.0, 1.0)
+    filled = filled_waits(even, sequences_per_rank=ints(16), micro_batch_size=ints(1))
+    assert (filled.work[0], filled.ends[0]) == (1.0, 1.0)
+
+
+def test_frameworks_for_rl_fill_micro_batches() -> None:
+    assert {name for name, stack in STACKS.items() if stack.balances_tokens} == {
+        "nemo-rl",
+        "verl",
+        "verl-megatron",
+    }

@@ -299,7 +299,8 @@ def test_a_tail_that_the_search_does_not_try_is_refused() -> None:
 
 def test_a_tail_that_the_job_does_not_ask_for_is_explained() -> None:
     made = plan("tensor schedule")
-    search = made.spec.search.model_copy(update={"generation_tensor_schedule": False})
+    update = {"generation_tensor_schedule": False, "target": "any"}
+    search = made.spec.search.model_copy(update=update)
     own = estimate(made.spec.model_copy(update={"search": search}), made.placement())
     given, selected = open_plan(own, TableCache())
     assert contender(given, selected).periods([Factors.ones(given)])[0] == pytest.approx(

@@ -1,5 +1,6 @@
 """Advice on launches: known bad ones are put right, and good ones are left alone."""
 
+import re
 import shlex
 from collections.abc import Callable
 from functools import cache
@@ -158,10 +159,9 @@ def test_nothing_is_worth_it_where_the_launch_is_the_best_plan() -> None:
 
 def test_what_does_not_fit_is_said_first_with_its_bytes_and_then_fits() -> None:
     script = export(best(), TARGET).script
-    micro_batch = next(c.micro_batch_size for c in best().calls if c.kind == "train")
-    key = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
-    assert f"{key}={micro_batch}\n" in script
-    advice = advice_on(script.replace(f"{key}={micro_batch}\n", f"{key}=64\n"))
+    key = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+    [tokens] = re.findall(rf"{key}=(\d+)\n", script)
+    advice = advice_on(script.replace(f"{key}={tokens}\n", f"{key}=200000\n"))
     assert advice.iteration_seconds is None
     [reason] = advice.unfit
     assert reason.phase == "actor.train"
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_said_first_with_its_bytes_and_then_fits() -> None:
     [change] = advice.changes
     assert change.gain_seconds is None
     assert [(line.key, line.before, line.after) for line in change.lines] == [
-        (key, "64", str(micro_batch))
+        (key, "200000", tokens)
     ]
     assert advice.together_seconds == pytest.approx(best().iteration_seconds)
 

@@ -228,9 +228,9 @@ def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:
     assert generate.tail.tensor_parallel_size is not None
     assert generate.tail.tensor_parallel_size > generate.parallelism.tensor_parallel_size
     assert generate.bulk_end_seconds is None, "no GPU is free before the end"
-    # The weights lie there twice, and the reshard and the second prefill take time.
+    # The tail's weights lie beside the others, and the reshard and the second prefill take time.
     shard = 2 * 8e9 / generate.tail.tensor_parallel_size
-    assert generate.bytes_by_kind.weights > 1.9 * shard
+    assert generate.bytes_by_kind.weights > 0.95 * shard
     assert generate.seconds_by_part.transition > 0
     again = estimate(plan.spec, Placement.model_validate(plan.placement().model_dump()))
     assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, abs=2e-6)

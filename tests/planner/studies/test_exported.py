@@ -1,0 +1,48 @@
+"""A plan that is exported to another framework than its own is priced there."""
+
+import pytest
+
+from automap.planner import NotExportableError, Plan, estimate, export
+from automap.planner.spec import JobSpec
+from tests.helpers.framework_plans import Wanted, plan_of
+
+OWN, OTHER = "nemo-rl@0.7.0", "verl@0.9.1"
+
+
+def inside(spec: JobSpec, target: str) -> JobSpec:
+    return spec.model_copy(update={"search": spec.search.model_copy(update={"target": target})})
+
+
+def of_size(micro_batch: int) -> Plan:
+    """A plan for NeMo-RL, whose software makes norms and activations again, unlike verl's."""
+    plan = plan_of(Wanted())
+    calls = [
+        call.model_copy(update={"micro_batch_size": micro_batch, "recompute": "selective"})
+        if call.kind == "train"
+        else call
+        for call in plan.placement().calls
+    ]
+    placement = plan.placement().model_copy(update={"calls": calls})
+    return estimate(inside(plan.spec, OWN), placement)
+
+
+def test_seconds_are_those_of_the_framework() -> None:
+    plan = of_size(1)
+    there = estimate(inside(plan.spec, OTHER), plan.placement())
+    assert there.iteration_seconds != pytest.approx(plan.iteration_seconds, rel=1e-3)
+    assert f"{there.iteration_seconds:.1f} s per iteration" in export(plan, OTHER).script
+    own = export(plan, OWN)
+    written = own.script + "".join(own.files.values())
+    assert f"{plan.iteration_seconds:.1f} s per iteration" in written
+
+
+def test_what_does_not_fit_there_is_refused_with_its_bytes() -> None:
+    plan = of_size(64)
+    export(plan, OWN)
+    with pytest.raises(NotExportableError, match="with the software of verl") as caught:
+        export(plan, OTHER)
+    [reason] = caught.value.reasons
+    assert reason.phase == "actor.train"
+    assert reason.over_bytes is not None
+    assert reason.over_bytes > 0
+    assert reason.remedy == f"plan it for that: search.target {OTHER}"
