@@ -13,6 +13,7 @@ from automap.planner.job.targets import refusal
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.spec import UNSTATED_CONCURRENCY
 from automap.planner.targets.automap import AUTOMAP
+from automap.planner.targets.tables import ANY, TARGETS
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
 """Bandwidth per GPU below which a network is remarked on: one gigabit Ethernet port for each GPU.
@@ -161,9 +162,16 @@ def _nothing_known_runs_it(job: Job) -> Iterator[str]:
     refused = refusal(AUTOMAP, job.spec, job.dataflow, job.models)
     if job.spec.search.target is None and refused is not None:
         field, why = refused
+        others = [
+            name
+            for name, target in TARGETS.items()
+            if target not in (ANY, AUTOMAP)
+            and refusal(target, job.spec, job.dataflow, job.models) is None
+        ]
+        plan_it = f"; plan it for what can run it, --target {' or '.join(others)}" if others else ""
         yield (
             f"search.target: any, as automap cannot run this job ({field}: {why}); no software is "
-            "known to run all of what was searched"
+            f"known to run all of what was searched{plan_it}"
         )
 
 

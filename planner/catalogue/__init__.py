@@ -22,7 +22,7 @@ from automap.planner.catalogue.hardware import GpuType as GpuType
 from automap.planner.catalogue.hardware import NodeType as NodeType
 from automap.planner.catalogue.huggingface import load_config as load_config
 from automap.planner.catalogue.names import normalised as normalised
-from automap.planner.catalogue.names import of_any_variant, unambiguous
+from automap.planner.catalogue.names import of_any_variant, unambiguous, with_fewer_variants
 from automap.planner.errors import SpecError
 from automap.planner.units import GIB, MIB
 
@@ -87,7 +87,9 @@ def find_model(name: str) -> CatalogueModel | None:
     not: the architecture is the same.
     """
     read = name[: MAX_QUOTED_LENGTH + 1]
-    found = _model_names().get(normalised(read)) or _model_variants().get(of_any_variant(read))
+    known, spellings = _model_names(), [normalised(read), *with_fewer_variants(read)]
+    exact = next((known[each] for each in spellings if each in known), None)
+    found = exact or _model_variants().get(of_any_variant(read))
     return None if found is None else architectures()[found]
 
 
@@ -173,9 +175,11 @@ def _model_names() -> Mapping[str, str]:
 
 @cache
 def _model_variants() -> Mapping[str, str]:
+    # A variant with sizes of its own is not meant by the name that it shares with the others.
     return unambiguous(
         (of_any_variant(spelling), entry.name)
         for entry in architectures().values()
+        if of_any_variant(entry.name) not in architectures().keys() - {entry.name}
         for spelling in (entry.name, *entry.aliases)
     )
 

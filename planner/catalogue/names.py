@@ -1,7 +1,7 @@
 """How names are compared: spelling of any kind, and what variants of a model are called."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 _VARIANT = re.compile(
@@ -23,6 +23,19 @@ def of_any_variant(name: str) -> str:
     """
     organisation, slash, rest = name.strip().partition("/")
     return _VARIANT.sub("", normalised(rest if organisation and slash else name))
+
+
+def with_fewer_variants(name: str) -> Iterator[str]:
+    """A model's name without its organisation, normalised, and then with a variant less each time.
+
+    The last goes first: `Qwen2.5-Math-7B-Instruct` is `qwen2.5-math-7b` before it is `qwen2.5-7b`.
+    """
+    organisation, slash, rest = name.strip().partition("/")
+    left = normalised(rest if organisation and slash else name)
+    yield left
+    for found in reversed(list(_VARIANT.finditer(left))):
+        left = left[: found.start()] + left[found.end() :]
+        yield left
 
 
 def unambiguous(spellings: Iterable[tuple[str, str]]) -> Mapping[str, str]:

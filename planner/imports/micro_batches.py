@@ -8,6 +8,8 @@ from automap.planner.plan.types import Parallelism
 from automap.planner.spec import WorkloadSpec
 
 MAX_SEQUENCES = 2**40
+MUCH_SPREAD = 0.1
+"""Standard deviation of lengths over their mean from which waiting for the fullest is noted."""
 
 
 def micro_batch_of(
@@ -37,7 +39,22 @@ def micro_batch_of(
         )
         of_what = "does not fit" if refused else "contradiction"
         settings.note(of_what, told, settings.given(decision, scored))
+    if kind == "train" and settings.framework.fills_micro_batches:
+        _note_as_they_come(settings, workload, scored)
     return min(size, of_rank)
+
+
+def _note_as_they_come(settings: Settings, workload: WorkloadSpec, role: str) -> None:
+    """Note micro-batches of unequally many tokens, which are priced as if they had equally many."""
+    lengths = sequence_lengths(workload)
+    if lengths.deviation_tokens > MUCH_SPREAD * lengths.mean_tokens:
+        switch = settings.key("dynamic_batches", role)
+        told = (
+            f"{switch} is off: micro-batches of so many sequences as they come wait for the "
+            f"fullest of them, and are priced as filled with equally many tokens, as they are "
+            "with it"
+        )
+        settings.note("not priced", told, settings.given("dynamic_batches", role))
 
 
 def is_dynamic(settings: Settings, role: str) -> bool:

@@ -90,7 +90,11 @@ def priced(name: str, seconds: float | None, price: float | None = None, reason:
         ),
         ("price", [priced("split", 143.0, 8.316)], "split: 1.0 % cheaper"),
         ("throughput", [priced("split", 130.0, 8.4, "same placement")], "split: the same"),
-        ("throughput", [priced("split", None, None, "too large")], "none runs: split, too large"),
+        (
+            "throughput",
+            [priced("split", None, None, "too large")],
+            "split: not compared, too large",
+        ),
     ],
 )
 def test_the_nearest_usual_layout_is_the_best_by_what_was_asked_for(objective, alternatives, line):

@@ -36,6 +36,8 @@ PUBLISHED_PARAMETERS = {
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-math-7b": 7_615_616_512,
+    "qwen2.5-math-1.5b": 1_543_714_304,
     "qwen2.5-14b": 14_770_033_664,
     "qwen2.5-32b": 32_763_876_352,
     "qwq-32b": 32_763_876_352,
@@ -337,3 +339,10 @@ def test_version_follows_the_content_of_the_data_files() -> None:
     changed = contents | {"gpus.toml": contents["gpus.toml"].replace(b"312e12", b"313e12")}
     assert catalogue._version(changed) != catalogue.catalogue_version()
     assert catalogue._version(contents | {"models/new.toml": b""}) != catalogue.catalogue_version()
+
+
+def test_a_variant_with_sizes_of_its_own_is_found_by_its_name_alone() -> None:
+    for name in ("Qwen/Qwen2.5-Math-7B", "qwen2.5-math-7b-instruct", "Qwen/Qwen2.5-Math-1.5B"):
+        assert catalogue.architecture(name).max_position_embeddings == 4_096
+    for name in ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b-base", "Qwen/Qwen2.5-1.5B-Instruct"):
+        assert catalogue.architecture(name).max_position_embeddings == 32_768
