@@ -22,7 +22,7 @@ from automap.planner.spec import JobSpec
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
     """What people ask of this plan, in a fixed order."""
-    yield from _together_or_apart(study)
+    yield from _together_or_apart(study, plan)
     yield from _shadows(study, plan)
     yield from _tensor_sizes(study, plan)
     yield from _engine_sizes(study, plan)
@@ -33,18 +33,19 @@ def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterat
     yield from _without_margin(study)
 
 
-def _together_or_apart(study: Study) -> Iterator[Question]:
+def _together_or_apart(study: Study, plan: Selected) -> Iterator[Question]:
     homes = [i for i, copy in enumerate(study.tables.copies) if copy.shadow_of is None]
     if len(homes) < 2:
         return
     pairs = tuple(combinations(homes, 2))
-    yield Question(
-        "all_together",
-        "all models on the same GPUs",
-        _without_shadows,
-        lambda problem: replace(problem, colocate=pairs),
-        missing=_what_pins_away(study, list(study.job.models)),
-    )
+    if not _are_together(study, plan):
+        yield Question(
+            "all_together",
+            "all models on the same GPUs",
+            _without_shadows,
+            lambda problem: replace(problem, colocate=pairs),
+            missing=_what_pins_away(study, list(study.job.models)),
+        )
     every = tuple(combinations(range(len(study.tables.copies)), 2))
     shadowed = {
         (c.shadow_of, i) for i, c in enumerate(study.tables.copies) if c.shadow_of is not None
@@ -55,6 +56,16 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
         "every model on GPUs of its own",
         change=lambda problem: replace(problem, separate=apart),
     )
+
+
+def _are_together(study: Study, plan: Selected) -> bool:
+    """Whether all copies of a plan are on the same GPUs."""
+    ranges = {
+        (plan.first_gpus[index], int(copy.layouts.num_gpus[row]))
+        for index, copy in enumerate(study.tables.copies)
+        if (row := plan.copy_rows[index]) is not None
+    }
+    return len(ranges) == 1
 
 
 def _without_shadows(space: SearchSpace, copies: frozenset[int] | None = None) -> Rows:

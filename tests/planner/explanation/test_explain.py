@@ -134,10 +134,10 @@ def test_fewer_gpus_are_those_of_a_smaller_cluster() -> None:
 
 
 def test_colocation_is_that_of_the_constraint() -> None:
-    found = answer(explained(), "all_together")
-    pairs = [["actor", "reference"], ["actor", "reward"]]
+    found = answer(explained("ppo"), "all_together")
+    pairs = [["actor", "reference"], ["actor", "reward"], ["actor", "critic"]]
     spec = small_job(
-        "grpo",
+        "ppo",
         num_nodes=2,
         constraints__colocate=pairs,
         constraints__allow_shadow_copies=False,
@@ -145,6 +145,8 @@ def test_colocation_is_that_of_the_constraint() -> None:
     assert found.iteration_seconds == pytest.approx(least_period(spec))
     assert found.placement is not None
     assert len({(c.first_gpu, c.num_gpus) for c in found.placement.copies}) == 1
+    asked = [each.question for each in explained("grpo").alternatives]
+    assert "all_together" not in asked, "they are together in the plan"
 
 
 def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
