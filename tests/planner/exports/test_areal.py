@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from automap.planner import Launch, Plan, export
+from automap.planner import Launch, Plan
+from automap.planner.exports.exporting import export
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.job.resolution import resolve

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner import Launch, Plan, export
+from automap.planner import Launch, Plan
+from automap.planner.exports.exporting import export
 from automap.planner.exports.refusals import refusals
 from automap.planner.exports.skyrl.program import PROGRAM
 from automap.planner.exports.skyrl.values import plain, quoted
