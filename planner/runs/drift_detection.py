@@ -58,9 +58,10 @@ class Cause(_Model):
 
     kind: Literal["lengths", "slow_device", "slowdown", "estimate", "between_calls"]
     """lengths: responses are longer or shorter, and the cost model prices that so; slow_device: one
-    device is slower than the others of its calls; slowdown: it was not so in the run's first
-    iterations; estimate: it was, the cost model is wrong; between_calls: no call takes other than
-    planned, but the iteration does."""
+    device is slower than the others of its calls; slowdown: calls take longer than estimated, and
+    than in the run's first iterations; estimate: they did not become so, the cost model is wrong or
+    the seconds that the spec gives a function; between_calls: no call takes other than planned, but
+    the iteration does."""
     calls: list[str] = []
     device: str | None = None
     ratio: float
@@ -86,8 +87,9 @@ def causes_of(
     """Each call that has drifted under the causes that explain it, the largest first.
 
     What the cost model makes of the measured lengths comes off first. Of what then remains beyond
-    the threshold, a device that is always the slowest explains most; else what was so from the
-    first iterations is an error of the estimate, and what was not is a slowdown.
+    the threshold, a device that is always the slowest explains most; else what takes longer, and
+    has grown beyond the threshold since the first iterations, is a slowdown, and all other is an
+    error of the estimate.
     """
     found: dict[tuple[str, str | None], list[str]] = {}
     counts = COUNTS * iteration.planned
@@ -131,11 +133,16 @@ def _causes(
     if slow is not None and slow.ratio > 1 + threshold and remaining.ratio > 1:
         found.append(("slow_device", slow.device))
         return found
-    at_first = 1.0 if call.first is None else call.first / call.first_expected
-    since = remaining.ratio if call.first is not None else 1.0
-    since /= at_first
-    found.append(("slowdown" if abs(since - 1) > threshold else "estimate", None))
+    slower = remaining.ratio > 1 and _has_grown(call, remaining.ratio, threshold)
+    found.append(("slowdown" if slower else "estimate", None))
     return found
+
+
+def _has_grown(call: CallSeconds, remaining: float, threshold: float) -> bool:
+    """Whether what remains is more, by the threshold, than it was in the first iterations."""
+    if call.first is None:
+        return False
+    return remaining * call.first_expected > (1 + threshold) * call.first
 
 
 def _explained(kind: str, calls: Sequence[CallSeconds]) -> float:

@@ -93,8 +93,9 @@ def _cause(cause: Cause, window: Window) -> str:
             )
         case "estimate":
             return (
-                f"{calls}: {cause.ratio:.2f} times the estimate from the first iterations on, so "
-                "the estimate is wrong (automap calibrate corrects it)"
+                f"{calls}: {cause.ratio:.2f} times the estimate without a slowdown, so the "
+                "estimate is wrong (automap calibrate corrects a model's; a function's is its "
+                "seconds_per_response in the spec)"
             )
         case "between_calls":
             return "no call takes other than planned: the time goes between them"

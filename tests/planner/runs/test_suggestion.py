@@ -19,6 +19,7 @@ from automap.planner.runs.suggestion import (
 )
 from automap.planner.spec import JobSpec
 from automap.planner.spec.lengths import LengthSpec
+from automap.service.runs.drift_report import suggestion_lines as in_words
 from tests.service.support.samples import tiny_spec
 
 ASYNCHRONOUS = Path("examples/grpo-async-qwen2.5-7b-32xh100.yaml")
@@ -87,6 +88,27 @@ def test_what_was_slower_from_the_start_is_an_estimates_error_and_what_was_not_a
     assert kinds(both)["slowdown"] == ["actor.train"]
     assert "actor.generate" in kinds(both)["estimate"]
     assert [cause.ratio for cause in both.causes] == pytest.approx([2.0, 1.4])
+
+
+def test_calls_that_become_faster_have_not_slowed_down() -> None:
+    faster = suggest(plan(), run_window(window(30, 0.7), window(2, 1.0)))
+    assert set(kinds(faster)) == {"estimate"}
+    assert any("0.70 times the estimate without a slowdown" in each for each in in_words(faster))
+    nearer = suggest(plan(), run_window(window(30, 1.3), window(2, 1.8)))
+    assert set(kinds(nearer)) == {"estimate"}
+    past_it = suggest(plan(), run_window(window(30, 1.2), window(2, 0.8)))
+    assert set(kinds(past_it)) == {"slowdown"}
+
+
+def test_seconds_of_a_function_are_corrected_in_the_spec() -> None:
+    spec = plan().spec.model_dump(mode="json", exclude_none=True)
+    spec["models"]["reward"] = {"function": True, "seconds_per_response": 0.5}
+    priced = make_plan(JobSpec.model_validate(spec))
+    (name,) = (call.id for call in priced.calls if call.copy_id is None)
+    slow = window(30, of=priced, **{name.replace(".", "_"): 3.0})
+    found = suggest(priced, run_window(slow, window(2, 3.0, of=priced)))
+    assert kinds(found) == {"estimate": [name]}
+    assert any("seconds_per_response" in line for line in in_words(found))
 
 
 def test_longer_responses_explain_what_the_cost_model_makes_of_them() -> None:
