@@ -1,5 +1,6 @@
 """How far a run has drifted from its plan, from the report of the run."""
 
+import shlex
 from collections.abc import Iterator
 
 from pydantic import ValidationError
@@ -7,7 +8,7 @@ from pydantic import ValidationError
 from automap.executor.telemetry.run_report import Comparison, RunReport
 from automap.planner.runs import Cause, Deviation, Drift, Suggestion, Window, drift, in_words
 from automap.service.schemas.documents import JsonObject
-from automap.service.schemas.jobs import JobSuggestion
+from automap.service.schemas.jobs import JobRecord, JobSuggestion
 
 
 def drift_of(report: JsonObject | RunReport | None) -> Drift | None:
@@ -31,29 +32,46 @@ def _deviation(compared: Comparison) -> Deviation | None:
     return Deviation(planned=compared.predicted, measured=compared.measured.median)
 
 
-def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> list[str]:
-    """Lines for people: what has drifted, and ways to a plan that knows; none if nothing has."""
-    found = drift_of(report)
-    lines = [] if found is None else in_words(found)
-    return lines if not lines or found is None else [*lines, *_ways_on(found, run or "RUN")]
+def advice(record: JobRecord, *, server: str) -> list[str]:
+    """Lines for people about a job that is over: what has drifted, and ways to a plan that knows.
+
+    None if nothing has. The commands ask the job's service: its folder is on the cluster.
+    """
+    found = drift_of(record.report)
+    if found is None or not found.replan:
+        return []
+    report = RunReport.model_validate(record.report)
+    measured = {call.id: known for call in report.calls if (known := _deviation(call.seconds))}
+    calls = [f"--call {name}={each.measured:.4g}" for name, each in measured.items()]
+    where = f"--server {shlex.quote(server)}"
+    return [
+        *in_words(found),
+        *_ways_on(
+            found,
+            replan=" ".join(["automap replan", str(record.plan_id), where, *calls]),
+            calibrate=f"automap calibrate {record.id} {where}",
+        ),
+    ]
 
 
-def drift_summary(report: RunReport, *, run: str | None = None) -> list[str]:
-    """`advice` beside a table of all calls, which says how far each of them has drifted."""
+def drift_summary(report: RunReport, *, folder: str | None = None) -> list[str]:
+    """`advice` on a run of this machine, beside a table that says how each call has drifted."""
     found = drift_of(report)
     if found is None or not found.replan:
         return []
     without_calls = found.model_copy(update={"calls": {}})
-    return [*in_words(without_calls), *_ways_on(found, run or "RUN")]
+    run = folder or "RUN"
+    replan = f"automap replan {run}/plan.json --measured {run}/report.json"
+    ways = _ways_on(found, replan=replan, calibrate=f"automap calibrate {run}")
+    return [*in_words(without_calls), *ways]
 
 
-def _ways_on(found: Drift, source: str) -> list[str]:
+def _ways_on(found: Drift, *, replan: str, calibrate: str) -> list[str]:
     tokens = found.response_tokens
     spec = "--spec SPEC --output-spec SPEC2" if tokens and tokens.beyond(found.threshold) else ""
-    learn = f"automap calibrate {source} --output FOLDER {spec}".rstrip()
+    learn = f"{calibrate} --output FOLDER {spec}".rstrip()
     return [
-        "see whether to keep the plan or to move: "
-        f"automap replan {source}/plan.json --measured {source}/report.json",
+        f"see whether to keep the plan or to move: {replan}",
         f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER",
     ]
 

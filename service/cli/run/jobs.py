@@ -163,7 +163,7 @@ def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:
     elif given.json:
         console.write_json(json.dumps(response.json(), indent=2))
     else:
-        _show(record)
+        _show(record, service)
 
 
 def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobSpec]:
@@ -213,7 +213,7 @@ def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: 
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
     else:
-        _show(record)
+        _show(record, service)
     if record.status == "cancelled":
         raise RunFailedError("the job was cancelled", code=EXIT_CANCELLED)
     if record.problem is not None:
@@ -228,7 +228,7 @@ def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     return plan if isinstance(plan, Plan) else None
 
 
-def _show(record: JobRecord | ProfileJobRecord) -> None:
+def _show(record: JobRecord | ProfileJobRecord, service: Service) -> None:
     if isinstance(record, ProfileJobRecord):
         show_measurement(record)
         return
@@ -254,7 +254,7 @@ def _show(record: JobRecord | ProfileJobRecord) -> None:
         out.print(seconds_table(record.calls))
     for line in drift_lines([line for each in record.suggestions for line in suggested(each)]):
         out.print(line, soft_wrap=True)
-    for line in drift_lines(advice(record.report, run=record.output)):
+    for line in drift_lines(advice(record, server=service.server)):
         out.print(line, soft_wrap=True)
 
 

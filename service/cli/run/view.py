@@ -148,7 +148,7 @@ class RunProgress:
             title = f"The plan: {formats.seconds(self._plan.iteration_seconds)} s an iteration"
             chart = gantt(self._plan, width=width, unicode=unicode_output())
             parts += [Text(), Text(title, style="bold underline"), chart]
-        drifted = drift_lines(drift_summary(report, run=self.folder))
+        drifted = drift_lines(drift_summary(report, folder=self.folder))
         return Group(*parts, render_measured(report), *drifted)
 
     def take(self, event: JsonObject) -> None:

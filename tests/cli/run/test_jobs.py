@@ -1,6 +1,8 @@
 """`automap submit` and `automap jobs` against a real service; the test itself plays the worker."""
 
 import json
+import re
+import shlex
 import signal
 from pathlib import Path
 from uuid import UUID
@@ -16,10 +18,19 @@ from automap.service.schemas.problems import problem_of
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
 from tests.cli.commands import call, jobs
+from tests.helpers.tiny_runs import run_report
 from tests.service.support.job_claims import finish, keep, printed, taken
 from tests.service.support.servers import serving
 from tests.service.support.watched_run import Run
-from tests.service.support.workers import TINY, add_job, add_plan, eventually, record, run_settings
+from tests.service.support.workers import (
+    TINY,
+    add_job,
+    add_plan,
+    eventually,
+    record,
+    run_settings,
+    tiny_plan,
+)
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +206,25 @@ def test_a_drifting_job_says_so_and_teaches_a_spec(server, database, spec, capsy
     code, _, err = call(capsys, "calibrate", job, *to_spec)
     assert code == 2
     assert "a job of a service needs --server URL" in " ".join(err.split())
+
+
+def test_a_job_that_has_drifted_shows_commands_that_work(server, database, capsys, tmp_path):
+    run = Run(database)
+    report = run_report(tiny_plan(), 1.5, tokens=16.0)
+    finish(database, run.held, report.model_dump(mode="json"))
+    code, out, err = call(capsys, "jobs", str(run.job_id), "--server", server)
+    assert code == 0, err
+    (replan,) = re.findall("automap (replan .*)", out)
+    (calibrate,) = re.findall("automap (calibrate .*);", out)
+    code, out, err = call(capsys, *shlex.split(replan), "--json")
+    assert code == 0, err
+    corrected = [each["ratio"] for each in json.loads(out)["corrections"]]
+    assert corrected
+    assert corrected == [pytest.approx(1.5, rel=1e-2)] * len(corrected)
+    learnt = calibrate.replace("FOLDER", str(tmp_path / "learnt"))
+    code, _, err = call(capsys, *shlex.split(learnt))
+    assert code == 0, err
+    assert (tmp_path / "learnt" / "corrections.json").is_file()
 
 
 def test_the_history_of_plans_is_shown(server, database, capsys, monkeypatch):

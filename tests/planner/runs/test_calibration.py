@@ -30,7 +30,7 @@ from automap.planner.spec import ConstraintsSpec, LoraSpec
 from automap.service.cli.inputs.metric_logs import read_log
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.runs.call_seconds import other_plan
-from automap.service.runs.drift_report import advice, drift_of
+from automap.service.runs.drift_report import drift_of, drift_summary
 from tests.cli.commands import call
 from tests.helpers.measured_profiles import tiny_spec
 from tests.helpers.profile_folders import profile_folder
@@ -292,14 +292,14 @@ def test_a_run_as_planned_has_not_drifted_and_one_that_is_slower_has() -> None:
     as_planned = drift_of(run_report(plain_plan(), 1.1))
     assert as_planned is not None
     assert not as_planned.replan
-    assert advice(run_report(plain_plan(), 1.1)) == []
+    assert drift_summary(run_report(plain_plan(), 1.1)) == []
     slower = run_report(plain_plan(), 1.3, tokens=6.0)
     found = drift_of(json.loads(slower.model_dump_json()))
     assert found is not None
     assert found.replan
     largest = max(plain_plan().calls, key=lambda each: each.end_seconds - each.start_seconds)
     assert next(iter(found.calls)) == largest.id
-    lines = advice(slower, run="RUN")
+    lines = drift_summary(slower, folder="RUN")
     assert "1.30 times" in lines[0]
     assert "responses have 6 tokens in the mean, 0.75 times the 8" in lines[1]
     assert lines[-2].endswith("automap replan RUN/plan.json --measured RUN/report.json")

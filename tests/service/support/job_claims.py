@@ -29,7 +29,7 @@ def keep(
         return job_queue.record(session, held, what, lease_seconds=60, max_log_bytes=max_log_bytes)
 
 
-def finish(database: Database, held: JobClaim) -> None:
-    keep(database, held, printed({"type": "finished", "report": {"seconds": 1.0}}))
+def finish(database: Database, held: JobClaim, report: Json | None = None) -> None:
+    keep(database, held, printed({"type": "finished", "report": report or {"seconds": 1.0}}))
     with database.transaction() as session:
         assert job_queue.succeed(session, held)
