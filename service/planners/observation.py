@@ -75,6 +75,8 @@ def _num_gpus(spec: JobSpec) -> int:
 
 def _note_proof(answer: Answer, metrics: Metrics) -> None:
     match answer:
+        case Done(result={"search": {"status": "given"}}):  # a strategy placed it
+            metrics.count_proof("given")
         case Done(result=dict() as plan):
             gap = plan.get("relative_gap")
             gap = float(gap) if isinstance(gap, int | float) else 0.0

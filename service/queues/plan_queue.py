@@ -107,19 +107,17 @@ def store_succeeded(session: Session, row: PlanRow, plan: JsonObject) -> None:
 
 def plan_columns(plan: JsonObject) -> dict[str, Any]:
     """The columns of a plan: the document and what lists show and filter by."""
-    provenance = plan["provenance"]
+    provenance, search = plan["provenance"], plan["search"]
     assert isinstance(provenance, dict)
-    shown = (
-        "iteration_seconds",
-        "lower_bound_seconds",
-        "relative_gap",
-        "gpus_used",
-        "price_per_iteration",
-    )
+    assert isinstance(search, dict)
+    shown = ("iteration_seconds", "gpus_used", "price_per_iteration")
+    proof = ("lower_bound_seconds", "relative_gap")
+    given = search["status"] == "given"  # nobody searched: its bound is its own seconds
     versions = ("code_version", "catalogue_version", "profile_versions")
     return {
         "plan": plan,
         **{name: plan[name] for name in shown},
+        **{name: None if given else plan[name] for name in proof},
         **{name: provenance[name] for name in versions},
     }
 

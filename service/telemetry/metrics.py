@@ -19,7 +19,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-Proof = Literal["optimal", "gap", "infeasible", "cut"]
+Proof = Literal["optimal", "gap", "given", "infeasible", "cut"]
 _REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _PLANNING_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _GAPS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
@@ -90,7 +90,7 @@ class Metrics:
         )
         self.plans_made = Counter(
             "automap_plans_made",
-            "Searches for a plan by what they proved: optimal, a gap, infeasible, or cut by time",
+            "Plans asked for by what was proved: optimal, a gap, infeasible, cut by time, or given",
             ["proof"],
             registry=registry,
         )

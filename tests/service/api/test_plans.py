@@ -1,5 +1,6 @@
 """Planning through the whole application: real planner processes, real search."""
 
+import re
 import time
 from typing import get_args
 
@@ -90,6 +91,30 @@ def test_columns_say_what_the_plan_says(live: TestClient) -> None:
         assert item[name] == getattr(record.plan, name)
     assert item["price_per_iteration"] == record.plan.price_per_iteration
     assert item["spec_name"] == record.plan.name == PPO_SPEC["name"]
+
+
+def test_a_plan_that_nobody_searched_is_not_listed_as_proven(live: TestClient) -> None:
+    before = _proofs(live)
+    record = created(live.post("/v1/plans", json=tiny_spec(search={"strategy": "split"})))
+    assert record.plan is not None
+    assert record.plan.search.status == "given"
+    (item,) = stored_plans(live)
+    assert (item["relative_gap"], item["lower_bound_seconds"]) == (None, None)
+    assert item["iteration_seconds"] == record.plan.iteration_seconds
+    header, row = live.get("/v1/plans", params={"format": "csv"}).text.splitlines()
+    cells = dict(zip(header.split(","), row.split(","), strict=True))
+    assert (cells["relative_gap"], cells["lower_bound_seconds"]) == ("", "")
+    assert {proof: count - before.get(proof, 0) for proof, count in _proofs(live).items()} == {
+        **dict.fromkeys(before, 0),
+        "given": 1,
+    }
+
+
+def _proofs(live: TestClient) -> dict[str, float]:
+    """Plans asked for, by what was proved."""
+    text = live.get("/metrics").text
+    found = re.findall(r'automap_plans_made_total\{proof="(\w+)"\} (.+)', text)
+    return {proof: float(count) for proof, count in found}
 
 
 @pytest.mark.slow_on("sqlite")
