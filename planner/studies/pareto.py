@@ -98,12 +98,16 @@ def _check(spec: JobSpec, tolerance: float) -> None:
 def _fastest(spec: JobSpec) -> JobSpec:
     """The spec with throughput as its objective: a front holds the best plans of every other.
 
-    It asks for no target of time and for proven plans, since the front has a tolerance of its own.
+    It asks for no target of time, and for plans that are proven and not given up for simpler ones,
+    since the front has a tolerance of its own: planned again, its specs give the same plans.
     """
-    search = spec.search.model_copy(
-        update={"objective": "throughput", "target_iteration_seconds": None, "optimality_gap": 0.0}
-    )
-    return spec.model_copy(update={"search": search})
+    asked = {
+        "objective": "throughput",
+        "target_iteration_seconds": None,
+        "optimality_gap": 0.0,
+        "simplicity_tolerance": 0.0,
+    }
+    return spec.model_copy(update={"search": spec.search.model_copy(update=asked)})
 
 
 def _job_of(job: Job, point: FrontPoint) -> Job:

@@ -10,7 +10,7 @@ from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.studies.pareto import pareto
 from automap.planner.studies.result import Front
-from tests.helpers.small_jobs import pool, small_job
+from tests.helpers.small_jobs import REMOVE, pool, small_job
 
 pytestmark = pytest.mark.thorough
 
@@ -89,6 +89,13 @@ def test_a_plan_of_the_front_is_what_its_own_spec_gives() -> None:
         again = make_plan(plan.spec)
         assert again.iteration_seconds == plan.iteration_seconds
         assert again.gpus_used == plan.gpus_used
+
+
+@pytest.mark.parametrize("asked", [REMOVE, 0.3])
+def test_specs_of_a_front_ask_for_no_simpler_plan(asked: Any) -> None:
+    (plan,) = pareto(small_job(search__simplicity_tolerance=asked)).plans
+    assert plan.spec.search.simplicity_tolerance == 0
+    assert make_plan(plan.spec).placement() == plan.placement()
 
 
 @pytest.mark.slow
