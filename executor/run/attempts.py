@@ -127,7 +127,7 @@ class Run:
         done = 0 if found is None else found.controller.iteration
         with self._writing():
             self._recording.begin(done)
-        self._report_state("starting workers")
+        self._report_state("reserving devices")
         controller = Controller(
             self._plan,
             settings,
@@ -135,7 +135,7 @@ class Run:
             cancel=self._cancel,
             on_call=self._calls,
             environment=self._environment,
-            on_wait=self._report_state,
+            on_state=self._report_state,
             finished=self._finished,
         )
         workload, vocabulary = self._plan.spec.workload, smallest_vocabulary(controller.setups)

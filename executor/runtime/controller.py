@@ -73,7 +73,7 @@ class Controller:
         on_call: Callable[[FinishedCall], None] = lambda call: None,
         environment: Mapping[str, str] | None = None,
         cluster_may_grow: bool = False,
-        on_wait: Callable[[str], None] = lambda what: None,
+        on_state: Callable[[str], None] = lambda state: None,
         block_bytes: int = BLOCK_BYTES,
         finished: FinishedResponses | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Controller:
             on_call: Gets every call as it ends; must be quick.
             environment: Variables of the processes, set before they import anything.
             cluster_may_grow: Wait for nodes that an autoscaler may add.
-            on_wait: Told once what is waited for, if others hold devices.
+            on_state: Told what is waited for, if others hold devices, and once they are ours.
             block_bytes: In which results are stored.
             finished: Where continuous rollouts keep responses; None: a run that resumes generates
                 them again.
@@ -121,7 +121,7 @@ class Controller:
             check=self._check,
             environment=environment,
             cluster_may_grow=cluster_may_grow,
-            on_wait=on_wait,
+            on_state=on_state,
             block_bytes=block_bytes,
         )
         self._planned = planned_calls(plan)

@@ -37,7 +37,7 @@ class Processes:
         check: Callable[[], None] = lambda: None,
         environment: Mapping[str, str] | None = None,
         cluster_may_grow: bool = False,
-        on_wait: Callable[[str], None] = lambda what: None,
+        on_state: Callable[[str], None] = lambda state: None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         """Nothing is started yet.
@@ -52,7 +52,7 @@ class Processes:
             check: Called while waiting; may raise to give up.
             environment: Variables of the processes, set before they import anything.
             cluster_may_grow: Wait for nodes that an autoscaler may add.
-            on_wait: Told once what is waited for, if others hold devices.
+            on_state: Told what is waited for, if others hold devices, and once they are ours.
             block_bytes: In which results are stored.
         """
         self.run_id = f"automap-{uuid4().hex[:12]}"
@@ -73,7 +73,7 @@ class Processes:
         self._check = check
         self._environment = dict(environment or {})
         self._cluster_may_grow = cluster_may_grow
-        self._on_wait = on_wait
+        self._on_state = on_state
         self._block_bytes = block_bytes
         self._reservation: Reservation | None = None
         self._sets: list[ProcessSet] = []
@@ -114,8 +114,9 @@ class Processes:
             timeout_seconds=self._settings.start_timeout_seconds,
             cluster_may_grow=self._cluster_may_grow,
             check=self._check,
-            on_wait=self._on_wait,
+            on_wait=self._on_state,
         )
+        self._on_state("starting workers")
         sets = {
             each: ProcessSet.on_devices(
                 each,

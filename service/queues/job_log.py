@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from uuid import UUID
 
-from pydantic import JsonValue
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
@@ -27,7 +26,7 @@ def add_events(
         if bounded and sequence >= MAX_EVENTS and event["type"] not in _ALWAYS:
             continue
         sequence += 1
-        time = _time(event.get("time"))
+        time = time_of(event)
         document: JsonObject = {**event, "time": time.isoformat()}
         session.add(JobEventRow(job_id=job_id, sequence=sequence, time=time, document=document))
 
@@ -41,8 +40,25 @@ def next_number(session: Session, job_id: UUID) -> int:
     return (last or 0) + 1
 
 
-def _time(value: JsonValue) -> datetime:
+def last_of_attempt(session: Session, job_id: UUID, *types: str) -> JsonObject | None:
+    """The last event of these types that the latest attempt of a job has sent."""
+    latest = session.scalars(
+        select(JobEventRow.document)
+        .where(JobEventRow.job_id == job_id)
+        .order_by(JobEventRow.sequence.desc())
+        .limit(100)
+    )
+    for document in latest:
+        if document["type"] in types:
+            return document
+        if document["type"] == "status" and document.get("status") == "starting":
+            break
+    return None
+
+
+def time_of(event: JsonObject) -> datetime:
     """When the run says that it was; now, if it says nothing that can be read."""
+    value = event.get("time")
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else None
         return utc_now() if time is None or time.tzinfo is None else time.astimezone(UTC)

@@ -8,6 +8,7 @@ reading where the tables end.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from pydantic import JsonValue
@@ -17,7 +18,13 @@ from sqlalchemy.orm import Session, contains_eager
 from automap.service.errors.domain import PlanFailedError, RunLostError
 from automap.service.queues import leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone, in_turn
-from automap.service.queues.job_log import add_events, add_text, next_number
+from automap.service.queues.job_log import (
+    add_events,
+    add_text,
+    last_of_attempt,
+    next_number,
+    time_of,
+)
 from automap.service.queues.leases import Lease
 from automap.service.runs import call_seconds, iteration_history
 from automap.service.runs.output import Printed
@@ -214,7 +221,8 @@ def run(session: Session, held: JobClaim) -> bool:
     row = held.lease.row(session)
     if row is not None and row.status == "starting":
         row.status = "running"
-        row.started_at = row.started_at or utc_now()
+        if row.kind == "profile":
+            row.started_at = row.started_at or utc_now()
         _add_status(session, row)
     return row is not None
 
@@ -285,18 +293,7 @@ def cancel(session: Session, job_id: UUID) -> bool:
 
 def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
     """The last event `failed` of this attempt."""
-    latest = session.scalars(
-        select(JobEventRow.document)
-        .where(JobEventRow.job_id == held.job_id)
-        .order_by(JobEventRow.sequence.desc())
-        .limit(100)
-    )
-    for document in latest:
-        if document["type"] == "failed":
-            return document
-        if document["type"] == "status" and document.get("status") == "starting":
-            break
-    return None
+    return last_of_attempt(session, held.job_id, "failed")
 
 
 def _claim_of(row: JobRow, lease: Lease[JobRow], plan: JsonObject | None) -> JobClaim:
@@ -330,7 +327,15 @@ def _end(session: Session, row: JobRow, status: str, problem: Problem | None = N
         setattr(row, name, value)
     if problem is not None:
         row.problem = problem.document()
+    said = last_of_attempt(session, row.id, "finished", "failed")
+    if said is not None:  # a worker may notice days later, and the run held nothing meanwhile
+        row.finished_at = _within(row, time_of(said))
     _add_status(session, row)
+
+
+def _within(row: JobRow, time: datetime) -> datetime:
+    """A time by a run's clock, which another may be set against, in the job's own life."""
+    return min(max(time, row.started_at or row.created_at), utc_now())
 
 
 def _add_status(session: Session, row: JobRow, **more: JsonValue) -> None:
@@ -349,6 +354,8 @@ def _ingest(session: Session, row: JobRow, events: list[JsonObject]) -> list[Jso
 def _ingest_run_event(row: JobRow, event: JsonObject) -> JsonObject:
     if event["type"] == "iteration" and (done := call_seconds.number(event.get("iteration"))):
         row.iteration = min(max(int(done), 0), row.iterations)
+    if row.started_at is None and _has_devices(event):
+        row.started_at = _within(row, time_of(event))
     if event["type"] != "finished":
         return event
     report = event.get("report")
@@ -356,3 +363,10 @@ def _ingest_run_event(row: JobRow, event: JsonObject) -> JsonObject:
         row.report = report
         row.measured = call_seconds.with_report(row.measured, report)
     return {name: value for name, value in event.items() if name != "report"}
+
+
+def _has_devices(event: JsonObject) -> bool:
+    """Whether a run that says so holds its devices, and no longer waits for those of others."""
+    if event["type"] == "state":
+        return event.get("state") in ("starting workers", "running")
+    return event["type"] in ("call", "iteration", "finished")

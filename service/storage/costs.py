@@ -1,4 +1,4 @@
-"""GPU time that runs have used: from when a run began to its end, or to now, whatever attempt.
+"""GPU time that runs have used: from when a run got its devices to its end, or to now.
 
 What a run has used follows from its job and its plan as long as there are both. When they are
 deleted it is noted beside them (`keep`), so that what was spent stays spent.

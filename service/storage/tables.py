@@ -210,8 +210,9 @@ class JobRow(Described, Base):
     status: Mapped[JobStatus] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    """When its first attempt ran."""
+    """When its first attempt held its devices; of a measurement, when it ran."""
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """When it says itself that it ended; else when a worker noticed."""
     cancel_requested_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     settings: Mapped[JsonObject] = mapped_column(Document)

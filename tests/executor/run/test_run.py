@@ -147,6 +147,12 @@ def test_iterations_and_calls_are_spans_of_the_trace_that_asked_for_the_run(
         assert {iterations[span.parent_id] for span in of_call} == {1, 2, 3, 4}, call.id
 
 
+def test_a_run_says_when_it_has_its_devices(undisturbed: RunProcess) -> None:
+    states = [event["state"] for event in undisturbed.events("state")]
+    begin = ["starting Ray", "reserving devices", "starting workers", "running"]
+    assert states == [*begin, "saving the actor"]
+
+
 def test_every_call_of_the_plan_is_measured(undisturbed: RunProcess, plan: Plan) -> None:
     report = undisturbed.report()
     assert report["outcome"]["state"] == "succeeded"

@@ -4,10 +4,16 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
+from automap.service.errors.domain import RunFailedError, RunRefusedError
+from automap.service.queues import job_queue
+from automap.service.queues.job_queue import JobClaim
+from automap.service.schemas.problems import problem_of
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow, PlanRow
+from tests.service.support.job_claims import keep, printed, taken
 from tests.service.support.requests import problem
-from tests.service.support.workers import add_job
+from tests.service.support.samples import Json
+from tests.service.support.workers import add_job, record
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -75,6 +81,68 @@ def test_what_runs_is_counted_up_to_now(client: TestClient, database: Database) 
         row.status, row.submission_id, row.output, row.attempts = "running", "s", "o", 3
     found = client.get("/v1/costs").json()["total"]
     assert found["gpu_hours"] == pytest.approx(16, rel=0.02)
+
+
+def hours_ago(hours: float, **event: object) -> Json:
+    """What a run printed so long ago, though a worker reads it only now."""
+    return {**event, "time": (datetime.now(UTC) - timedelta(hours=hours)).isoformat()}
+
+
+def begun(database: Database) -> JobClaim:
+    """A run of two GPUs that Ray started ten hours ago."""
+    job_id = add_job(database)
+    with database.transaction() as session:
+        row = session.get_one(JobRow, job_id)
+        row.created_at = datetime.now(UTC) - timedelta(hours=10)
+        session.get_one(PlanRow, row.plan_id).gpus_used = 2
+    held = taken(database)
+    with database.transaction() as session:
+        assert job_queue.run(session, held)
+    states = ("starting Ray", "reserving devices", "waits for others to end. …")
+    keep(database, held, printed(*(hours_ago(9, type="state", state=each) for each in states)))
+    return held
+
+
+def gpu_hours(client: TestClient) -> float:
+    return float(client.get("/v1/costs").json()["total"]["gpu_hours"])
+
+
+def test_waiting_for_devices_costs_nothing(client: TestClient, database: Database) -> None:
+    held = begun(database)
+    assert gpu_hours(client) == 0
+    keep(database, held, printed(hours_ago(6, type="state", state="starting workers")))
+    assert gpu_hours(client) == pytest.approx(12, rel=0.01)
+    refused = begun(database)
+    keep(database, refused, printed(hours_ago(8, type="failed", cause="no prompts")))
+    with database.transaction() as session:
+        assert job_queue.fail(session, refused, problem_of(RunRefusedError("no prompts")))
+    assert gpu_hours(client) == pytest.approx(12, rel=0.01)
+
+
+@pytest.mark.parametrize("how", ["finished", "failed"])
+def test_a_run_costs_what_it_took_whenever_a_worker_hears_of_its_end(
+    client: TestClient, database: Database, how: str
+) -> None:
+    held = begun(database)
+    last = hours_ago(4, type=how, report={"name": "tiny"}, cause="it burnt")
+    keep(database, held, printed(hours_ago(6, type="call", call="actor.train"), last))
+    with database.transaction() as session:
+        if how == "finished":
+            assert job_queue.succeed(session, held)
+        else:
+            assert job_queue.fail(session, held, problem_of(RunFailedError("it burnt")))
+    assert gpu_hours(client) == pytest.approx(4, rel=0.01)
+
+
+def test_a_run_whose_clock_is_ahead_has_not_ended_in_the_future(database: Database) -> None:
+    held = begun(database)
+    keep(database, held, printed(hours_ago(-5, type="finished", report={"name": "tiny"})))
+    with database.transaction() as session:
+        assert job_queue.succeed(session, held)
+    ended = record(database, held.job_id)
+    assert ended.started_at is not None
+    assert ended.finished_at is not None
+    assert ended.started_at <= ended.finished_at <= datetime.now(UTC)
 
 
 def test_a_group_that_is_none_is_refused(client: TestClient) -> None:
