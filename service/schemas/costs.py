@@ -23,7 +23,7 @@ class CostQuery(ApiModel, strict=False):
 
     by: Annotated[str, Field(max_length=80), AfterValidator(_known_group)] = Field(
         default="day",
-        description="`day` (UTC), `owner`, `model` (the actor's), `plan`, `label:KEY`",
+        description="`day` (UTC), `owner`, `model` (the actor's), `plan` (NAME (ID)), `label:KEY`",
     )
     after: Moment | None = Field(default=None, description="Time from then on")
     before: Moment | None = Field(default=None, description="Time until then")

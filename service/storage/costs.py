@@ -27,6 +27,8 @@ class Run:
     job_id: UUID
     owner: str
     labels: dict[str, str]
+    plan_id: UUID | None
+    """None of a run that an older version noted when its job was deleted."""
     plan_name: str
     model: str | None
     """The actor's, by the catalogue's name."""
@@ -36,6 +38,11 @@ class Run:
     gpus: int
     price_per_second: float | None
     """What all its GPUs cost in a second; None where they have no price."""
+
+    @property
+    def plan(self) -> str:
+        """Its plan in words that no other plan has, as names repeat."""
+        return self.plan_name if self.plan_id is None else f"{self.plan_name} ({self.plan_id})"
 
     @property
     def seconds(self) -> float:
@@ -130,7 +137,7 @@ def _parts(by: str, run: Run) -> Iterator[tuple[str, float]]:
     elif by.startswith("label:"):
         yield run.labels.get(by.removeprefix("label:"), ""), run.seconds
     else:
-        names = {"owner": run.owner, "model": run.model, "plan": run.plan_name}
+        names = {"owner": run.owner, "model": run.model, "plan": run.plan}
         yield names[by] or "", run.seconds
 
 
@@ -146,6 +153,7 @@ _LIVE = (
         JobRow.id.label("job_id"),
         JobRow.owner,
         JobRow.labels,
+        JobRow.plan_id,
         PlanRow.name.label("plan_name"),
         PlanModelRow.architecture.label("model"),
         JobRow.started_at,

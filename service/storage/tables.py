@@ -292,6 +292,8 @@ class PastRunRow(Base):
     job_id: Mapped[UUID] = mapped_column(primary_key=True)
     owner: Mapped[str] = mapped_column(String(64))
     labels: Mapped[dict[str, str]] = mapped_column(Document)
+    plan_id: Mapped[UUID | None]
+    """The plan may be deleted; none: an earlier version noted the run."""
     plan_name: Mapped[str] = mapped_column(String(200))
     model: Mapped[str | None] = mapped_column(String(200))
     """The actor's."""

@@ -73,6 +73,22 @@ def test_gpu_time_is_summed_by_what_was_asked(client: TestClient, database: Data
     assert sum(each[0] for each in groups(by="model").values()) == 3
 
 
+def test_plans_of_one_name_cost_apart_also_when_they_are_deleted(
+    client: TestClient, database: Database
+) -> None:
+    jobs = [ran(database, 0, hours) for hours in (2, 1)]
+    plans = [record(database, job_id).plan_id for job_id in jobs]
+    expected = [(f"tiny ({plan})", 8.0 * hours) for plan, hours in zip(plans, (2, 1), strict=True)]
+
+    def by_plan() -> list[tuple[str, float]]:
+        items = client.get("/v1/costs", params={"by": "plan"}).json()["items"]
+        return [(each["group"], each["gpu_hours"]) for each in items]
+
+    assert by_plan() == expected
+    assert client.delete(f"/v1/plans/{plans[0]}").status_code == 204
+    assert by_plan() == expected
+
+
 def test_what_runs_is_counted_up_to_now(client: TestClient, database: Database) -> None:
     job_id = ran(database, 0, 1)
     with database.transaction() as session:
