@@ -40,7 +40,10 @@ def _sizes_by_num_gpus(pool: Mapping[str, object]) -> dict[str, int]:
         # These are told of by themselves, and a number that was not given is not missing.
         return {"num_nodes": 1} if num_nodes is None else {}
     if _is_count(num_nodes):
-        return {"gpus_per_node": _share(num_gpus, num_nodes, per_node)}
+        share = _share(num_gpus, num_nodes, per_node)
+        if per_node is None:
+            _refuse_larger_nodes(num_gpus, num_nodes, pool.get("gpu"))
+        return {"gpus_per_node": share}
     size = per_node if _is_count(per_node) else _gpus_per_node(pool.get("gpu"))
     nodes, left = divmod(num_gpus, size)
     if left or nodes > MAX_NODES:
@@ -68,6 +71,25 @@ def _share(num_gpus: int, num_nodes: int, per_node: object) -> int:
             remedy="leave num_gpus out, and give num_nodes and gpus_per_node",
         )
     return share
+
+
+def _refuse_larger_nodes(num_gpus: int, num_nodes: int, gpu: object) -> None:
+    """Nodes with more GPUs than the catalogue's are said on purpose, by gpus_per_node."""
+    try:
+        size = _gpus_per_node(gpu)
+    except FieldValueError:  # the GPU is told of by itself
+        return
+    share = num_gpus // num_nodes
+    if share <= size:
+        return
+    nodes = "1 node" if num_nodes == 1 else f"{num_nodes} nodes"
+    whole, left = divmod(num_gpus, size)
+    remedy = f"use at most {num_nodes * size}" if left else f"write num_nodes: {whole}"
+    raise FieldValueError(
+        "num_gpus",
+        f"{num_gpus} GPUs on {nodes} are {share} on each, and a node of {gpu} has {size}",
+        remedy=f"{remedy}, or give gpus_per_node: {share} if your nodes have as many",
+    )
 
 
 def _gpus_per_node(gpu: object) -> int:

@@ -116,6 +116,8 @@ def test_all_gpus_of_a_pool_are_its_nodes(
         ({"num_gpus": 12, "num_nodes": 5}, "num_gpus", "num_nodes and gpus_per_node"),
         ({"num_gpus": 16, "num_nodes": 2, "gpus_per_node": 4}, "num_gpus", "leave num_gpus out"),
         ({"num_gpus": 1024, "num_nodes": 1}, "num_gpus", "num_nodes and gpus_per_node"),
+        ({"num_gpus": 64, "num_nodes": 1}, "num_gpus", "num_nodes: 8, or give gpus_per_node: 64"),
+        ({"num_gpus": 20, "num_nodes": 2}, "num_gpus", "at most 16, or give gpus_per_node: 10"),
         ({"num_gpus": 10**9}, "num_gpus", "100000 nodes"),
         ({"num_gpus": "64"}, "num_gpus", "whole number"),
         ({"num_gpus": True}, "num_gpus", "whole number"),
@@ -129,6 +131,21 @@ def test_gpus_that_fill_no_nodes_are_refused(
     wrong = what_is_wrong(PoolSpec, {"name": "h100", "gpu": "h100"} | sizes)
     assert wrong.field == field
     assert remedy in wrong.remedy
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"num_gpus": 4, "num_nodes": 1},
+        {"num_gpus": 12, "num_nodes": 2},
+        {"num_gpus": 64, "num_nodes": 1, "gpus_per_node": 64},
+    ],
+)
+def test_nodes_may_be_smaller_than_the_catalogues_and_larger_if_that_is_said(
+    sizes: dict[str, int],
+) -> None:
+    found = PoolSpec.model_validate({"name": "a", "gpu": "h100"} | sizes)
+    assert found.gpus_per_node == sizes["num_gpus"] // sizes["num_nodes"]
 
 
 @pytest.mark.parametrize("name", ["num_nodes", "gpus_per_node"])
