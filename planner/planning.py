@@ -172,8 +172,8 @@ def _attempts(job: Job, tables: Tables, names: list[str]) -> list[Attempt]:
     return attempted(SearchSpace.of(job, tables), names, limits, most_counts=None)
 
 
-def estimate(spec: JobSpec, placement: Placement) -> Plan:
-    """What a placement of the caller's own would cost, by the same model.
+def estimate(spec: JobSpec, placement: Placement | Plan) -> Plan:
+    """What a placement of the caller's own, or a plan's, would cost, by the same model.
 
     Raises:
         SpecError: the spec or the placement contradicts itself, or one the other.
@@ -181,6 +181,8 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
     """
     started = time.perf_counter()
     job = resolve(spec)
+    if isinstance(placement, Plan):
+        placement = placement.placement()
     ordered, timing = scheduled(job, placement)
     return placed(job, ordered, timing, pricing_seconds=time.perf_counter() - started)
 

@@ -47,7 +47,13 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     Raises:
         SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
             another. The first mistake found, with its field and what would be valid.
+        TypeError: it is no spec, but perhaps the document of one.
     """
+    if not isinstance(spec, JobSpec):
+        raise TypeError(
+            f"the spec is a {type(spec).__name__}, not a JobSpec: "
+            "JobSpec.model_validate(document) makes one of a document"
+        )
     if spec.search.target is not None:
         left_open = inside(spec, spec.search.target)
         spec = spec.model_copy(update={"workload": left_open.workload})

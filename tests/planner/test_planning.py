@@ -1,5 +1,6 @@
 """A job spec in, a plan out: end to end on clusters of a few GPUs, the check included."""
 
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -126,6 +127,20 @@ def test_estimate_of_a_plans_placement_gives_its_seconds(algorithm: str, num_nod
     assert again.search.status == "given"
     assert again.copies == plan.copies
     assert again.price_per_iteration == pytest.approx(plan.price_per_iteration)
+
+
+def test_estimate_takes_a_whole_plan() -> None:
+    plan = plan_of("ppo")
+    again = estimate(plan.spec, plan)
+    assert again.placement() == plan.placement()
+    assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, abs=1e-6)
+
+
+@pytest.mark.parametrize("asked", [make_plan, lambda spec: estimate(spec, plan_of("ppo"))])
+def test_a_document_is_no_spec(asked: Callable[[Any], Plan]) -> None:
+    document = small_job("ppo").model_dump(mode="json")
+    with pytest.raises(TypeError, match=r"is a dict, not a JobSpec: JobSpec\.model_validate"):
+        asked(document)
 
 
 def test_estimate_of_a_baseline_gives_the_seconds_that_the_plan_shows() -> None:
