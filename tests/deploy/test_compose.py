@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from automap.service.runs.checked_settings import RunSettings
+from automap.service.settings import Settings
+from automap.service.use_cases.folders import allowed_folders, folder_errors
 from tests.deploy.compose import COMPOSE, SERVICES, Stack, command_of, health_check_of, in_order
 from tests.deploy.dockerfiles import ROOT, USER
 from tests.deploy.images import CAN_BUILD, executor_image, secrets
+from tests.service.api.test_keys import made
+from tests.service.support.databases import migrated
+from tests.service.support.workers import run_settings
 
 SERVER = "http://127.0.0.1:8000"
 ITERATIONS = 2
@@ -27,6 +33,24 @@ def test_services_start_after_those_that_they_need() -> None:
     assert "--num-cpus=2" in command_of("ray-node")
     assert "$(date +%s)" in health_check_of("worker")
     assert "/readyz" in health_check_of("api")
+
+
+@pytest.mark.parametrize("name", ["api", "worker"])
+def test_jobs_may_open_the_examples_also_where_the_database_has_keys(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, value in SERVICES[name]["environment"].items():
+        monkeypatch.setenv(variable, str(value))
+    monkeypatch.delenv("AUTOMAP_SECRETS_FOLDER")
+    database = migrated(f"sqlite:///{tmp_path}/keys.db")
+    made(database)
+    folders = allowed_folders(database, Settings())
+    database.dispose()
+    rows = {"data": {"path": "/examples/data/count-token.jsonl"}}
+    for paths in (rows, rows | {"models": {"actor": "/runs/earlier/actor"}}):
+        assert folder_errors(RunSettings.model_validate(run_settings(**paths)), folders) == []
+    of_a_run = run_settings(functions={"reward": {"path": "/runs/job/reward.py:score"}}, **rows)
+    assert folder_errors(RunSettings.model_validate(of_a_run), folders) != []
 
 
 def _compose() -> bool:
