@@ -70,13 +70,13 @@ def folders_of(text: str) -> RunFolders:
 def outside(settings: "RunSettings", folders: RunFolders) -> Iterator[Outside]:
     """Every setting that names a file, code or an address that is not allowed."""
     for field, path in _files(settings).items():
-        if why := _why_not(path, folders.data):
+        if why := _why_not(path, folders.data, folders):
             yield Outside(field, str(path), why, _remedy(folders.data))
     code = {f"functions.{role}.path": each.path for role, each in settings.functions.items()}
     if settings.program is not None:
         code["program"] = settings.program
     for field, place in code.items():
-        if why := _why_not_code(place, folders.code):
+        if why := _why_not_code(place, folders):
             yield Outside(field, place, why, _remedy(folders.code))
     tracker = settings.metrics.mlflow_tracking_uri
     if tracker is not None and not _is_allowed_tracker(tracker, folders.data):
@@ -108,7 +108,7 @@ def opened_code(place: str, *, field: str) -> str:
     if VARIABLE not in os.environ:
         return place
     if not file.endswith(".py"):
-        if why := _why_not_code(place, ()):
+        if why := _why_not_code(place, RunFolders((), ())):
             raise NotAllowedError(f"{field}: {place} {why}")
         return place
     return f"{_opened(Path(file), 'code', field)}:{name}"
@@ -118,11 +118,10 @@ def _opened(path: Path, kind: str, field: str) -> Path:
     text = os.environ.get(VARIABLE)
     if text is None:
         return path
-    folders: Sequence[str] = getattr(folders_of(text), kind)
-    found = path.resolve()
-    if not _is_below(found, folders):
-        raise NotAllowedError(f"{field}: {path} {_why_not(path, folders)}")
-    return found
+    allowed = folders_of(text)
+    if why := _why_not(path, getattr(allowed, kind), allowed):
+        raise NotAllowedError(f"{field}: {path} {why}")
+    return path.resolve()
 
 
 def _files(settings: "RunSettings") -> Mapping[str, Path]:
@@ -135,20 +134,25 @@ def _files(settings: "RunSettings") -> Mapping[str, Path]:
     return files
 
 
-def _why_not(path: Path, folders: Sequence[str]) -> str | None:
+def _why_not(path: Path, below: Sequence[str], folders: RunFolders) -> str | None:
+    """Why it may not be used, where it has to lie below some of the folders; None: it may."""
     found = path.resolve()
-    if _is_below(found, folders):
+    if _is_below(found, below):
         return None
     where = "" if found == path else f", which is {found},"
-    return f"lies{where} in none of the folders that the operator allows ({_SETTING}): " + (
-        ", ".join(folders) or "none"
+    listed = ", ".join(below) or "none"
+    if folders.code:  # the operator names some
+        return f"lies{where} in none of the folders that the operator allows ({_SETTING}): {listed}"
+    return (
+        f"lies{where} in none of the folders that jobs may use: {listed}. A service with keys in "
+        f"its database allows no others that {_SETTING} does not name, and it names none"
     )
 
 
-def _why_not_code(place: str, folders: Sequence[str]) -> str | None:
+def _why_not_code(place: str, folders: RunFolders) -> str | None:
     file = place.rpartition(":")[0]
     if file.endswith(".py"):
-        return _why_not(Path(file), folders)
+        return _why_not(Path(file), folders.code, folders)
     if _SHIPPED_CODE.fullmatch(place):
         return None
     return "is in a module that Automap does not ship, and the operator allows folders alone"

@@ -90,7 +90,7 @@ def test_keys_and_log_of_a_service(
         assert main(["keys", "list", "--server", server.address, "--api-key", bob]) == 2
         assert "admin" in capsys.readouterr().err
         assert main(["jobs", "--server", server.address]) == 2
-        assert "Authorization: Bearer" in capsys.readouterr().err
+        assert "give a key with --api-key, or in AUTOMAP_API_KEY" in capsys.readouterr().err
         assert main(["jobs", "--server", server.address, "--api-key", bob]) == 0
         assert main(["keys", "revoke", bob, *there]) == 0
         assert main(["jobs", "--server", server.address, "--api-key", bob]) == 2

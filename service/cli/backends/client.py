@@ -122,6 +122,9 @@ def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, service: S
 def _failure(error: ProblemError, server: str) -> Exception:
     problem = error.problem
     match error.kind:
+        case "unauthorized":
+            remedies = ["give a key with --api-key, or in AUTOMAP_API_KEY"]
+            return BadInputError(f"{server}: {problem.detail}", remedies)
         case "infeasible" if problem.remedies or problem.untried:
             return ExplainedInfeasibleError(
                 Refusal(reasons=problem.reasons, remedies=problem.remedies, untried=problem.untried)
