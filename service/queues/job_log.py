@@ -40,15 +40,26 @@ def next_number(session: Session, job_id: UUID) -> int:
     return (last or 0) + 1
 
 
+def latest(session: Session, job_id: UUID) -> JsonObject:
+    """The last event of a job; empty: it has none."""
+    found = session.scalars(
+        select(JobEventRow.document)
+        .where(JobEventRow.job_id == job_id)
+        .order_by(JobEventRow.sequence.desc())
+        .limit(1)
+    ).one_or_none()
+    return found or {}
+
+
 def last_of_attempt(session: Session, job_id: UUID, *types: str) -> JsonObject | None:
     """The last event of these types that the latest attempt of a job has sent."""
-    latest = session.scalars(
+    documents = session.scalars(
         select(JobEventRow.document)
         .where(JobEventRow.job_id == job_id)
         .order_by(JobEventRow.sequence.desc())
         .limit(100)
     )
-    for document in latest:
+    for document in documents:
         if document["type"] in types:
             return document
         if document["type"] == "status" and document.get("status") == "starting":

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager
 
 from automap.service.errors.domain import PlanFailedError, RunLostError
-from automap.service.queues import leases, measurement_events
+from automap.service.queues import job_log, leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone, in_turn
 from automap.service.queues.job_log import (
     add_events,
@@ -32,7 +32,7 @@ from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import UNFINISHED, JobKind
 from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage.database import utc_now
-from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
+from automap.service.storage.tables import JobRow, PlanRow
 from automap.service.telemetry import context
 
 _PROOFS = "event_proofs"
@@ -153,13 +153,8 @@ def cannot_take(session: Session, reason: str) -> None:
 
 def why_queued(session: Session, job_id: UUID) -> str | None:
     """What a worker last said of a job that it could not take."""
-    latest = session.scalars(
-        select(JobEventRow.document)
-        .where(JobEventRow.job_id == job_id)
-        .order_by(JobEventRow.sequence.desc())
-        .limit(1)
-    ).one_or_none()
-    if latest is None or latest.get("status") != "queued":
+    latest = job_log.latest(session, job_id)
+    if latest.get("status") != "queued":
         return None
     reason = latest.get("reason")
     return reason if isinstance(reason, str) else None

@@ -1,29 +1,37 @@
-"""What a queued job waits for, in words: by the query by which workers take jobs."""
+"""What a job waits for, in words.
+
+A queued one by the query by which workers take jobs, one that has begun by what its run says.
+"""
 
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only
 
-from automap.service.queues import job_queue
+from automap.service.queues import job_log, job_queue
 from automap.service.queues.claims import SUBMITTED, holding_up, in_turn
+from automap.service.schemas.jobs import UNFINISHED
 from automap.service.storage.tables import JobRow, PlanRow
 
 _SHOWN = (JobRow.id, JobRow.kind, JobRow.name, JobRow.owner, JobRow.priority, JobRow.status)
+WAITS = "waits for "
+"""How the state of a run begins that waits for devices."""
 NAMED = 3
 """So many of the jobs that run are named."""
 
 
 def waits_for(session: Session, job_id: UUID) -> str | None:
-    """Why a job has not begun; None: it has, or there is none."""
+    """Why a job does not go on; None: it does, or there is none."""
     row = session.scalars(
         select(JobRow)
         .outerjoin(JobRow.plan)
-        .where(JobRow.id == job_id, JobRow.status == "queued")
+        .where(JobRow.id == job_id, JobRow.status.in_(UNFINISHED))
         .options(contains_eager(JobRow.plan).load_only(PlanRow.status), load_only(*_SHOWN))
     ).one_or_none()
     if row is None:
         return None
+    if row.status != "queued":
+        return _devices(session, row)
     if row.plan is not None and row.plan.status != "succeeded":
         return f"its plan, which is {row.plan.status}"
     alone = holding_up(session, row)
@@ -36,6 +44,14 @@ def waits_for(session: Session, job_id: UUID) -> str | None:
     if first.id != row.id:
         return _turn(row, first)
     return _worker(session, row)
+
+
+def _devices(session: Session, row: JobRow) -> str | None:
+    """What its run said last, if that is what it waits for."""
+    state = job_log.latest(session, row.id).get("state")
+    if not isinstance(state, str) or not state.startswith(WAITS):
+        return None
+    return state.removeprefix(WAITS)
 
 
 def _cluster_alone(row: JobRow, other: JobRow) -> str:

@@ -115,7 +115,9 @@ class JobRecord(PlanJob):
     )
     problem: Problem | None = None
     waits_for: str | None = Field(
-        default=None, description="What a queued job waits for; null: it waits no more"
+        default=None,
+        description="What a queued job waits for, or a running one whose devices others hold; "
+        "null: it waits no more",
     )
     warnings: list[str] = Field(
         default=[], description="While it is queued: of budgets that are used up, or will be"

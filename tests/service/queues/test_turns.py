@@ -19,6 +19,7 @@ from automap.service.storage.tables import JobRow, PlanRow
 from automap.service.worker.main import Worker
 from automap.service.worker.ray_jobs import RayUnavailableError
 from tests.service.support.databases import settings_for, url_of
+from tests.service.support.job_claims import keep, printed, taken
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.requests import problem
 from tests.service.support.workers import add_job, events
@@ -259,3 +260,23 @@ def test_runs_of_a_local_ray_get_a_private_folder(
     assert held is not None
     assert (held.job_id, held.output) == (job_id, f"{tmp_path}/runs/{job_id}")
     assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_run_without_devices_says_what_it_waits_for(
+    client: TestClient, database: Database
+) -> None:
+    job_id = add_job(database)
+    held = taken(database)
+    with database.transaction() as session:
+        assert job_queue.run(session, held)
+
+    def after(state: str) -> str | None:
+        keep(database, held, printed({"type": "state", "state": state}))
+        record = client.get(f"/v1/jobs/{job_id}").json()
+        return None if record["waits_for"] is None else str(record["waits_for"])
+
+    assert after("reserving devices") is None
+    assert after("waits for others to end. 1 × 8 GPU are asked for") == (
+        "others to end. 1 × 8 GPU are asked for"
+    )
+    assert after("starting workers") is None
