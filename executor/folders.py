@@ -70,7 +70,7 @@ def folders_of(text: str) -> RunFolders:
 def outside(settings: "RunSettings", folders: RunFolders) -> Iterator[Outside]:
     """Every setting that names a file, code or an address that is not allowed."""
     for field, path in _files(settings).items():
-        if why := _why_not(path, folders.data, folders):
+        if why := _why_not(path.resolve(), folders.data, folders, named=path):
             yield Outside(field, str(path), why, _remedy(folders.data))
     code = {f"functions.{role}.path": each.path for role, each in settings.functions.items()}
     if settings.program is not None:
@@ -118,10 +118,11 @@ def _opened(path: Path, kind: str, field: str) -> Path:
     text = os.environ.get(VARIABLE)
     if text is None:
         return path
-    allowed = folders_of(text)
-    if why := _why_not(path, getattr(allowed, kind), allowed):
+    # What is opened is what was looked at, also if a link is changed meanwhile.
+    allowed, found = folders_of(text), path.resolve()
+    if why := _why_not(found, getattr(allowed, kind), allowed, named=path):
         raise NotAllowedError(f"{field}: {path} {why}")
-    return path.resolve()
+    return found
 
 
 def _files(settings: "RunSettings") -> Mapping[str, Path]:
@@ -134,25 +135,24 @@ def _files(settings: "RunSettings") -> Mapping[str, Path]:
     return files
 
 
-def _why_not(path: Path, below: Sequence[str], folders: RunFolders) -> str | None:
+def _why_not(found: Path, below: Sequence[str], folders: RunFolders, *, named: Path) -> str | None:
     """Why it may not be used, where it has to lie below some of the folders; None: it may."""
-    found = path.resolve()
     if _is_below(found, below):
         return None
-    where = "" if found == path else f", which is {found},"
+    where = "" if found == named else f", which is {found},"
     listed = ", ".join(below) or "none"
     if folders.code:  # the operator names some
         return f"lies{where} in none of the folders that the operator allows ({_SETTING}): {listed}"
     return (
-        f"lies{where} in none of the folders that jobs may use: {listed}. A service with keys in "
-        f"its database allows no others that {_SETTING} does not name, and it names none"
+        f"lies{where} in none of the folders that jobs may use: {listed}. {_SETTING} names no "
+        "others, which it has to where it is set, or where the service has keys in its database"
     )
 
 
 def _why_not_code(place: str, folders: RunFolders) -> str | None:
     file = place.rpartition(":")[0]
     if file.endswith(".py"):
-        return _why_not(Path(file), folders.code, folders)
+        return _why_not(Path(file).resolve(), folders.code, folders, named=Path(file))
     if _SHIPPED_CODE.fullmatch(place):
         return None
     return "is in a module that Automap does not ship, and the operator allows folders alone"

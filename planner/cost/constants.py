@@ -79,9 +79,9 @@ GPU_SPEED_SPREAD = 0.015
 five clusters, which are 5.4 standard deviations apart. Memory-bound work hardly varies there."""
 PIPELINE_WAIT_SHARE = 0.88
 """Share of what the fullest of p micro-batches has beyond the mean by which a 1F1B pipeline of p
-stages takes longer for each of them. Simulated, not measured: 0.84 to 0.96 for 2 to 16 stages, 1 to
-8 sequences, and log-normal, exponential and uniform lengths; 0.93 to 1.05 of forward passes alone,
-a stage of which keeps what it has until the next is free (tests/planner/cost/test_slowest.py)."""
+stages takes longer for each of them. Simulated, not measured: 0.7 to 1 for 2 to 8 stages, and 0.7
+to 1.1 of forward passes alone, a stage of which keeps what it has until the next is free
+(tests/planner/cost/test_slowest.py)."""
 STEP_AGREEMENTS = 3
 SCORING_AGREEMENTS = 2
 """Small collectives of an optimizer step and of a scoring call over all ranks; counted in

@@ -93,7 +93,8 @@ def uneven_waits(
     stages = np.minimum(layouts.pipeline_parallel_size, num_micro_batches)
     draws = stages * np.where(in_step, ranks, 1)
     share = np.where(layouts.pipeline_parallel_size > 1, pipeline_share, 1.0)
-    beyond = fullest(lengths, sequences=micro_batch_size, draws=draws) - 1.0
+    sequences = np.minimum(micro_batch_size, sequences_per_rank)
+    beyond = fullest(lengths, sequences=sequences, draws=draws) - 1.0
     rank = fullest(lengths, sequences=sequences_per_rank, draws=ranks)
     return Waits((1.0 + share * beyond) * np.where(in_step, 1.0, rank), rank)
 

@@ -60,8 +60,9 @@ class StackMemory:
     keeps_outputs: bool = False
     """A pipeline stage keeps what it has sent until the backward pass of that micro-batch."""
     norm_elements: int = 1
-    """16-bit elements that an RMSNorm keeps of each of its input: one where it is a fused kernel,
-    more where it is plain PyTorch operations in fp32."""
+    """16-bit elements that an RMSNorm keeps for each one of its input: one where it is a fused
+    kernel, more where it is plain PyTorch operations in fp32. Frozen ones keep one less,
+    which is not counted."""
     keeps_activation: bool = False
     """A gated MLP keeps its activation apart from the product with the other half, as plain PyTorch
     operations do."""
@@ -104,8 +105,8 @@ class SoftwareStack:
     context_parallelism: ContextParallelism = "ring"
     """How attention comes by the whole sequence, of which each context rank has a slice."""
     balances_tokens: bool = False
-    """Sequences are dealt so that data ranks, and micro-batches, which are filled up to a number of
-    tokens, have equally many; otherwise so many sequences each, as they come."""
+    """Data ranks have equally many tokens, and so have micro-batches, which are filled up to a
+    number of them. Otherwise each takes the next so many sequences, however long they are."""
     memory: StackMemory = StackMemory()
 
 

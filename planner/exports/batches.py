@@ -33,7 +33,8 @@ def micro_batches(subject: Subject, copy: CopyPlan) -> Batches:
     tokens = [_tokens(subject, copy, call) for call in (train, forward)]
     # A critic has one budget for both, and trains and scores in other numbers of sequences.
     of_plans = subject.token_budgets is None and copy.role == "critic"
-    has_budget = subject.has_budget(copy.role) and not (of_plans and len(set(tokens)) > 1)
+    differ = len(set(tokens) - {None}) > 1
+    has_budget = subject.has_budget(copy.role) and not (of_plans and differ)
     return Batches(
         dynamic=has_budget or not _divide(subject, copy, train, forward),
         train_sequences=train.micro_batch_size if train else None,

@@ -16,8 +16,6 @@ STEPS = 10_000
 """Parts of a whole in which shares are written."""
 FILLED_WITH_A_CHANCE_OF = 0.005
 """Chance of running out of memory up to which an engine's cache takes what a plan leaves free."""
-MOST_OF_A_GPU = 0.9
-"""The share that vLLM takes of a GPU of its own, unless it is told another."""
 
 
 def spare_cache_bytes(subject: Subject) -> int:
@@ -26,15 +24,17 @@ def spare_cache_bytes(subject: Subject) -> int:
     A plan counts on the cache that its lengths need; responses grow, and validation sends more of
     them at once. So engines are told the memory that is free while they generate, too.
     """
-    spare = []
-    for call in subject.generations:
-        pool = subject.pool(subject.rollout)
-        planned = (call.kv_cache_bytes or 0) - call.bytes_by_kind.kv_cache
-        fillable = fillable_bytes(pool, max_out_of_memory_probability=FILLED_WITH_A_CHANCE_OF)
-        whole = int(MOST_OF_A_GPU * pool.gpu.memory_bytes)
-        free = fillable - max(call.peak_bytes + planned, start_bytes(subject, call))
-        spare.append(min(free, whole - engine_bytes(call)))
-    return max(min(spare), 0) // GIB * GIB
+    pool = subject.pool(subject.rollout)
+    fillable = fillable_bytes(pool, max_out_of_memory_probability=FILLED_WITH_A_CHANCE_OF)
+    # One engine serves all generations, with one cache.
+    taken = [
+        max(
+            call.peak_bytes - call.bytes_by_kind.kv_cache + (call.kv_cache_bytes or 0),
+            start_bytes(subject, call),
+        )
+        for call in subject.generations
+    ]
+    return max(fillable - max(taken), 0) // GIB * GIB
 
 
 def engine_cache(subject: Subject, call: CallPlan) -> tuple[int, str]:
@@ -62,7 +62,9 @@ def memory_share(
         kinds = "weights and buffers"
         other = engine_bytes(call) - call.bytes_by_kind.weights + weights
         other -= call.kv_cache_bytes or 0
-    why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache, of {memory}"
+    spare = subject.spare_cache_bytes
+    beyond = f" ({spare} beyond the plan's)" if spare else ""
+    why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache{beyond}, of {memory}"
     share = share_below(other + cache, memory)
     return share if bounded is None else round(share + 1 / STEPS, 4), why
 

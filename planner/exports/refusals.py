@@ -174,7 +174,7 @@ def _batch_refusals(subject: Subject) -> Iterator[Broken]:
             yield Broken("micro_batches", copy.role, f"micro-batches of {several} sequences")
         differ = batches.train_tokens != batches.forward_tokens
         # A budget that a launch has is one for both, whatever a rank's sequences make of it.
-        stated = subject.token_budgets is not None and subject.has_budget(copy.role)
+        stated = subject.states_budget(copy.role)
         if copy.role == "critic" and batches.dynamic and differ and not stated:
             sizes = f"{batches.train_sequences} and {batches.forward_sequences}"
             found = f"micro-batches of {sizes} do not divide a rank's sequences"

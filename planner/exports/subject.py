@@ -32,7 +32,7 @@ class Subject:
     shadows: tuple[CopyPlan, ...]
     token_budgets: frozenset[str] | None = None
     """Roles that compute so many tokens at once even where a number of sequences would do; None:
-    all, where the framework fills micro-batches."""
+    as the framework does by itself, which `has_budget` tells."""
     spare_cache_bytes: int = 0
     """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
 
@@ -72,6 +72,10 @@ class Subject:
         if self.token_budgets is not None:
             return role in self.token_budgets
         return self.framework.fills_micro_batches and self.job.spec.workload.packed_sequences
+
+    def states_budget(self, role: str) -> bool:
+        """Whether a launch that was read gives a role a number of tokens."""
+        return self.token_budgets is not None and role in self.token_budgets
 
     @property
     def virtual_stages(self) -> int:

@@ -66,7 +66,7 @@ def _batches(subject: Subject) -> Iterator[Broken]:
     for copy in subject.trainers:
         found = micro_batches(subject, copy)
         sizes = {found.train_tokens, found.forward_tokens} - {None}
-        if found.dynamic and len(sizes) > 1 and not subject.has_budget(copy.role):
+        if found.dynamic and len(sizes) > 1 and not subject.states_budget(copy.role):
             told = f"{found.train_sequences} and {found.forward_sequences}"
             why = f"micro-batches of {told} do not divide a rank's sequences"
             yield Broken("one_budget", copy.role, why)

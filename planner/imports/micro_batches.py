@@ -50,9 +50,8 @@ def _note_as_they_come(settings: Settings, workload: WorkloadSpec, role: str) ->
     if lengths.deviation_tokens > MUCH_SPREAD * lengths.mean_tokens:
         switch = settings.key("dynamic_batches", role)
         told = (
-            f"{switch} is off: micro-batches of so many sequences as they come wait for the "
-            f"fullest of them, and are priced as filled with equally many tokens, as they are "
-            "with it"
+            f"{switch} is off, so some micro-batches have more tokens than others, and the rest "
+            "wait for them; the price assumes equally many, as with it on"
         )
         settings.note("not priced", told, settings.given("dynamic_batches", role))
 

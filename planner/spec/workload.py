@@ -102,9 +102,9 @@ class WorkloadSpec(SpecModel):
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; transformers, FSDP or ZeRO over Transformers' modules without a compiler; "
-        "nemo-rl and verl, Megatron-core and that as these frameworks call them, with "
-        "micro-batches filled evenly, as of 2025; verl-megatron, verl's other engine, and "
-        "automap-megatron, which overlap no gradients; torchtitan of 2024; fsdp-eager (not "
+        "nemo-rl, Megatron-core as NeMo-RL calls it, and verl, transformers as verl calls it, "
+        "both with evenly filled micro-batches, as of 2025; verl-megatron, verl's other engine, "
+        "and automap-megatron, which overlap no gradients; torchtitan of 2024; fsdp-eager (not "
         "compiled, Triton attention) of 2023; "
         "before flash attention megatron-2021, megatron-2022 with sequence parallelism, and "
         "megatron-deepspeed; pytorch-bf16 (all state in bf16)",

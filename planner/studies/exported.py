@@ -1,7 +1,5 @@
 """The launch of a plan on a framework, also of one that it was not made for: it is priced there."""
 
-from contextlib import suppress
-
 from automap.planner.errors import InfeasibleError, NotExportableError, SpecError
 from automap.planner.exports import exporting
 from automap.planner.exports.launch import Launch
@@ -27,9 +25,11 @@ def export(plan: Plan, target: str) -> Launch:
     search = plan.spec.search.model_copy(update={"target": target})
     spec = plan.spec.model_copy(update={"search": search})
     try:
-        # What the framework can be told may still not be what jobs are planned for.
-        with suppress(SpecError):
-            return exporting.export(estimate(spec, plan.placement()), target)
+        return exporting.export(estimate(spec, plan.placement()), target)
+    except SpecError as error:
+        told = f"seconds are those of the software that the plan was made for, as {error}"
+        assumptions = [*plan.assumptions, told]
+        return exporting.export(plan.model_copy(update={"assumptions": assumptions}), target)
     except InfeasibleError as error:
         told, remedy = f"with the software of {target}", f"plan it for that: search.target {target}"
         reasons = [
@@ -37,4 +37,3 @@ def export(plan: Plan, target: str) -> Launch:
             for each in error.reasons
         ]
         raise NotExportableError(target, reasons) from None
-    return launch

@@ -35,7 +35,7 @@ def _deviation(compared: Comparison) -> Deviation | None:
 def advice(record: JobRecord, *, server: str) -> list[str]:
     """Lines for people about a job that is over: what has drifted, and ways to a plan that knows.
 
-    None if nothing has. The commands ask the job's service: its folder is on the cluster.
+    No lines if nothing has. The commands ask the job's service: its folder is on the cluster.
     """
     found = drift_of(record.report)
     if found is None or not found.replan:

@@ -93,7 +93,7 @@ def priced(name: str, seconds: float | None, price: float | None = None, reason:
         (
             "throughput",
             [priced("split", None, None, "too large")],
-            "split: not compared, too large",
+            "none to compare: split, too large",
         ),
     ],
 )

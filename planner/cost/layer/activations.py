@@ -61,7 +61,8 @@ def layer_activation_bytes(
         blocks=blocks,
         # Models with gated MLPs have RMSNorms.
         inputs=(keeps.norm_elements if arch.gated_mlp else 1) * blocks * hidden,
-        attention=_attention_elements(arch, tensor, repeats_heads=keeps.repeats_heads),
+        attention=_attention_elements(arch, tensor, repeats_heads=keeps.repeats_heads)
+        + keeps.norm_elements * _normed_heads(arch, tensor),
         keys=arch.head_dim * local_key_value_heads(arch, tensor) * attends(arch),
         before=before,
         after=after,
@@ -162,6 +163,13 @@ def _attention_elements(
     return 2 * query + (2 * query if repeats_heads else grouped) + 2 * gate
 
 
+def _normed_heads(arch: ModelArchitecture, tensor: IntArray) -> FloatArray:
+    """Elements of one token's queries and keys on one GPU, where they have norms of their own."""
+    has_norms = attends(arch) and (arch.query_key_norm or arch.query_key_norm_over_heads)
+    keys = arch.head_dim * local_key_value_heads(arch, tensor)
+    return has_norms * (arch.query_size / tensor + keys)
+
+
 def _latent_elements(
     arch: ModelArchitecture, latent: LatentAttention, tensor: IntArray
 ) -> FloatArray:
@@ -220,6 +228,7 @@ def activation_bytes(
         layouts,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
+        filled=stack_of(workload).balances_tokens,
     )
     kept = _kept_per_token(model, workload, lengths, layouts, recompute)
     working = one * kept.working
@@ -241,9 +250,18 @@ def _tokens_in_flight(
     *,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
+    filled: bool,
 ) -> FloatArray:
-    """Tokens whose activations one GPU of the first stage holds [candidate]."""
+    """Tokens whose activations one GPU of the first stage holds [candidate].
+
+    Micro-batches that are `filled` all have as many tokens as one is sized for, as long as there
+    are so many; of others one has the longest sequence.
+    """
     in_flight = micro_batches_in_flight(layouts, num_micro_batches)
+    if filled:
+        most = peak_tokens(lengths, micro_batch_size * num_micro_batches)
+        tokens = np.minimum(in_flight * peak_tokens(lengths, micro_batch_size), most)
+        return tokens / layouts.context_parallel_size
     held = np.ceil(micro_batch_size * np.maximum(in_flight, 1)).astype(np.int64)
     tokens = ceil_div(peak_tokens(lengths, held), layouts.context_parallel_size)
     many: FloatArray = tokens * (in_flight / np.maximum(held / micro_batch_size, 1))

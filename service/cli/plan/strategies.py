@@ -19,7 +19,7 @@ def nearest_usual(plan: Plan) -> str:
     by_price = plan.search.objective in ("price", "run_price")
     able = [each for each in plan.alternatives if each.iteration_seconds is not None]
     if not able:
-        return f"{plan.alternatives[0].name}: not compared, {plan.alternatives[0].reason}"
+        return f"none to compare: {plan.alternatives[0].name}, {plan.alternatives[0].reason}"
 
     def times(each: Strategy) -> float:
         if by_price and plan.price_per_iteration:

@@ -36,6 +36,10 @@ PUBLISHED_PARAMETERS = {
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "r1-distill-qwen-7b": 7_615_616_512,
+    "r1-distill-qwen-14b": 14_770_033_664,
+    "r1-distill-qwen-32b": 32_763_876_352,
+    "qwen2.5-math-72b": 72_706_203_648,
     "qwen2.5-math-7b": 7_615_616_512,
     "qwen2.5-math-1.5b": 1_543_714_304,
     "qwen2.5-14b": 14_770_033_664,
@@ -182,7 +186,7 @@ def test_gpu_aliases(name: str, spelling: str) -> None:
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3-30b-a3b"),
         ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "qwen3-coder-480b-a35b"),
         ("Qwen/Qwen3-4B-Thinking-2507", "qwen3-4b"),
-        ("Qwen/Qwen2.5-Math-72B-Instruct", "qwen2.5-72b"),
+        ("Qwen/Qwen2.5-Math-72B-Instruct", "qwen2.5-math-72b"),
         ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl-7b"),
         ("Qwen/Qwen3-VL-235B-A22B-Thinking", "qwen3-vl-235b-a22b"),
         ("Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"),
@@ -342,7 +346,7 @@ def test_version_follows_the_content_of_the_data_files() -> None:
 
 
 def test_a_variant_with_sizes_of_its_own_is_found_by_its_name_alone() -> None:
-    for name in ("Qwen/Qwen2.5-Math-7B", "qwen2.5-math-7b-instruct", "Qwen/Qwen2.5-Math-1.5B"):
+    for name in ("Qwen/Qwen2.5-Math-7B", "qwen2.5-math-7b-instruct", "Qwen/Qwen2-Math-7B"):
         assert catalogue.architecture(name).max_position_embeddings == 4_096
     for name in ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b-base", "Qwen/Qwen2.5-1.5B-Instruct"):
         assert catalogue.architecture(name).max_position_embeddings == 32_768

@@ -291,6 +291,6 @@ def test_a_job_of_such_a_model_is_planned_and_checked(name: str) -> None:
     )
     plan = make_plan(spec)
     assert plan.iteration_seconds > 0
-    assert plan.runs_with == []
+    assert "automap" not in plan.runs_with
     assert any("automap cannot run this job" in line for line in plan.assumptions)
     assert resolve(spec).models["actor"].architecture == catalogue.architecture(name)

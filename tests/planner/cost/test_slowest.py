@@ -156,6 +156,9 @@ def test_a_pipeline_waits_for_its_fullest_micro_batch(
         pipeline_share=constants.PIPELINE_WAIT_SHARE if kind == "train" else 1.0,
     )
     assert waits.work[0] == pytest.approx(found, rel=0.125)
+    draws = fullest(lengths, sequences=ints(sequences), draws=ints(stages))[0]
+    share = (found - 1) / (draws - 1)
+    assert 0.7 < share < (1.0 if kind == "train" else 1.1)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])

@@ -327,3 +327,52 @@ def test_a_stack_that_a_fit_changes_is_priced_as_changed(
     other = replace(STACKS[before.name], attention_share=0.123)
     monkeypatch.setitem(STACKS, before.name, other)
     assert stack_of(priced).attention_share == 0.123
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Queries, attention's output, keys and values; norms' inputs and outputs; the MLP's halves.
+        ("megatron-core", 2 * (2 * 4096 + 2 * 1024 + 2 * 2 * 4096 + 3 * 12288 + 4096 + 1024)),
+        # modeling_qwen3.py: of each norm, also of queries and keys, the input in fp32 and what the
+        # weight multiplies; of the MLP both halves, the activation and the product.
+        ("verl", 2 * (2 * 4096 + 2 * 1024 + 2 * 4 * 4096 + 4 * 12288 + 3 * (4096 + 1024))),
+    ],
+)
+def test_a_layer_of_qwen3_keeps_what_its_operations_save(name: str, expected: int) -> None:
+    found = layer_activation_bytes(
+        model("qwen3-8b").architecture,
+        tensor_parallel_size=ints(1),
+        recompute=ints(RECOMPUTES.index("none")),
+        mlp="dense",
+        stack=STACKS[name],
+    )
+    assert found[0] == expected
+
+
+@pytest.mark.parametrize("stages", [1, 2, 8])
+def test_filled_micro_batches_are_all_as_large_as_one_is_sized_for(stages: int) -> None:
+    """The first stage of software that fills them holds full ones, as far as there are tokens."""
+    spread = {"response_length": {"mean": 500, "max": 8_000}}
+
+    def held(name: str, sequences: int) -> int:
+        spec = workload(training_stack=name, **spread)
+        return int(
+            activation_bytes(
+                model(),
+                spec,
+                sequence_lengths(spec),
+                layouts(pipeline=stages),
+                micro_batch_size=ints(1),
+                num_micro_batches=ints(sequences),
+                recompute=ints(RECOMPUTES.index("none")),
+                first_stage=True,
+            )[0][0]
+        )
+
+    one = held("verl-megatron", 1)
+    assert held("verl-megatron", 256) == pytest.approx(stages * one, rel=0.01)
+    assert (held("megatron-core", 256) < 0.8 * stages * one) == (stages > 1)
+    # A rank with few sequences has no more tokens than these.
+    if stages > 1:
+        assert held("verl-megatron", stages) < 0.8 * stages * one

@@ -1,5 +1,6 @@
 """The share of memory that engines are told: the sum is shown, and is free when they start."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from automap.planner.exports.exporting import export
 from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF, spare_cache_bytes
-from automap.planner.exports.refusals import engine_bytes, refusals
+from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework, framework_names
 from automap.planner.job.resolution import resolve
@@ -66,7 +67,6 @@ def test_every_share_is_the_sum_that_is_shown(target: str, spare: bool) -> None:
             assert other >= weights_of(plan, call.copy_id), name
             assert float(share.value) == pytest.approx((other + cache) / memory, abs=1e-4)
             assert (float(share.value) <= (other + cache) / memory) != bounded
-            assert float(share.value) <= 0.9001
 
 
 @pytest.mark.parametrize("target", framework_names())
@@ -83,9 +83,8 @@ def test_an_engine_gets_what_is_free_while_it_generates(target: str) -> None:
     filled = estimate(plan.spec, more.placement())
     [again] = [each for each in filled.calls if each.kind == "generate"]
     chance = again.out_of_memory_probability or 0
-    share = engine_bytes(again) / subject.pool(subject.rollout).gpu.memory_bytes
-    # A GiB is at most a third of the chance.
-    assert chance > FILLED_WITH_A_CHANCE_OF / 2 or share > 0.88
+    # A GiB is at most half of the chance.
+    assert chance > FILLED_WITH_A_CHANCE_OF / 2
     assert chance <= FILLED_WITH_A_CHANCE_OF * 1.001
 
 
@@ -98,7 +97,7 @@ def test_a_full_gpu_has_nothing_to_spare() -> None:
 
 def sum_of(because: str) -> tuple[int, int, int]:
     """Bytes of all but the cache, of the cache, and of the GPU."""
-    other, cache, memory = (int(e) for e in because.replace(",", "").split() if e.isdecimal())
+    other, cache, memory = (int(each) for each in re.findall(r"(?<= )\d+", because)[:3])
     return other, cache, memory
 
 
