@@ -63,7 +63,7 @@ def memory_share(
         other = engine_bytes(call) - call.bytes_by_kind.weights + weights
         other -= call.kv_cache_bytes or 0
     spare = subject.spare_cache_bytes
-    beyond = f" ({spare} beyond the plan's)" if spare else ""
+    beyond = f" ({spare} spare)" if spare else ""
     why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache{beyond}, of {memory}"
     share = share_below(other + cache, memory)
     return share if bounded is None else round(share + 1 / STEPS, 4), why

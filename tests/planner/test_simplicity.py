@@ -116,8 +116,8 @@ def test_the_rest_of_the_tolerance_buys_memory() -> None:
 
 
 def memory_job(tolerance: float) -> JobSpec:
-    """GRPO of an 8B model on one node, whose log-probabilities are computed in large batches."""
-    model = {"architecture": "qwen3-8b"}
+    """GRPO of a 7B model on one node, whose log-probabilities are computed in large batches."""
+    model = {"architecture": "qwen2.5-7b"}
     return JobSpec.model_validate(
         {
             "name": "memory",

@@ -26,7 +26,7 @@ def test_explain_shows_what_was_asked_for(capsys, plan_file):
     code, out, _ = call(capsys, "explain", plan_file, "--part", "alternatives", "--part", "regret")
     assert code == 0
     assert "Why not" in out
-    assert "all models on the same GPUs" in out
+    assert "every model on GPUs of its own" in out
     assert "worst corner" in out
     assert "Error at which" not in out
 

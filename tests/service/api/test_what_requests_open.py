@@ -195,7 +195,7 @@ def test_with_stored_keys_nothing_is_allowed_that_is_not_named(
         refused = problem(client.post("/v1/jobs", json=body, headers=key), 422, "invalid-spec")
         (error,) = refused["errors"]
         assert error["field"] == "settings.data.path"
-        assert "keys in its database allows no others that AUTOMAP_ALLOWED_" in error["message"]
+        assert "AUTOMAP_ALLOWED_FOLDERS names no others, which it has to" in error["message"]
         assert str(tmp_path) in error["message"]
         body["settings"]["data"] = {"path": f"{tmp_path}/rows.jsonl"}
         assert client.post("/v1/jobs", json=body, headers=key).status_code == 202
