@@ -72,23 +72,29 @@ class Waits:
     """On what the first and the last micro-batch of a pipeline wait for the others' stages."""
 
 
-def uneven_waits(
+def token_waits(
     lengths: SequenceLengths,
     layouts: Layouts,
     *,
+    filled: bool,
     sequences_per_rank: IntArray,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
     in_step: BoolArray,
     pipeline_share: float,
 ) -> Waits:
-    """What a step of micro-batches of so many sequences, as they come, waits for the fullest.
+    """What a step of micro-batches waits, whose sequences are of unequal lengths.
 
-    Stages of a pipeline wait for the fullest of the micro-batches that are in them, and keep
+    Micro-batches that are `filled` wait for none; of those of so many sequences, as they come,
+    stages of a pipeline wait for the fullest of the micro-batches that are in them, and keep
     `pipeline_share` of what it has beyond the mean. Ranks that are `in_step` exchange gradients or
     weights within every micro-batch, so each of these waits for its fullest rank; others wait once,
     at the end.
     """
+    if filled:
+        return _filled_waits(
+            lengths, sequences_per_rank=sequences_per_rank, micro_batch_size=micro_batch_size
+        )
     ranks = layouts.data_parallel_size
     stages = np.minimum(layouts.pipeline_parallel_size, num_micro_batches)
     draws = stages * np.where(in_step, ranks, 1)
@@ -99,7 +105,7 @@ def uneven_waits(
     return Waits((1.0 + share * beyond) * np.where(in_step, 1.0, rank), rank)
 
 
-def filled_waits(
+def _filled_waits(
     lengths: SequenceLengths, *, sequences_per_rank: IntArray, micro_batch_size: IntArray
 ) -> Waits:
     """What a step waits whose micro-batches are filled up to equally many tokens.

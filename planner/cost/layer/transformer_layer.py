@@ -31,10 +31,9 @@ from automap.planner.cost.shards import (
     local_key_value_heads,
     mlp_linears,
 )
-from automap.planner.cost.slowest import Waits, filled_waits, uneven_waits
 from automap.planner.cost.stacks import STACKS, SoftwareStack
 from automap.planner.job.job import Model
-from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, IntArray
 from automap.planner.spec import SelectiveRecompute
 
 Adapters = Literal["all", "query-key-value"]
@@ -91,33 +90,6 @@ class KernelContext:
     def product_bytes(self) -> int:
         """Bytes of one operand of the layers' matrix products, also where it travels."""
         return constants.PRECISION_BYTES[self.product_precision or self.precision]
-
-    def waits(
-        self,
-        layouts: Layouts,
-        *,
-        sequences_per_rank: IntArray,
-        micro_batch_size: IntArray,
-        num_micro_batches: IntArray,
-        in_step: BoolArray,
-        pipeline_share: float,
-    ) -> Waits:
-        """What unequal lengths make a step wait, as the software forms its micro-batches."""
-        if self.stack.balances_tokens:
-            return filled_waits(
-                self.lengths,
-                sequences_per_rank=sequences_per_rank,
-                micro_batch_size=micro_batch_size,
-            )
-        return uneven_waits(
-            self.lengths,
-            layouts,
-            sequences_per_rank=sequences_per_rank,
-            micro_batch_size=micro_batch_size,
-            num_micro_batches=num_micro_batches,
-            in_step=in_step,
-            pipeline_share=pipeline_share,
-        )
 
     @property
     def host_work(self) -> HostWork:

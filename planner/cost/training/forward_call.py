@@ -12,7 +12,7 @@ from automap.planner.cost.layer.activations import forward_activation_bytes
 from automap.planner.cost.layer.transformer_layer import KernelContext, agreement_seconds
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.slowest import slowest_gpu
+from automap.planner.cost.slowest import slowest_gpu, token_waits
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import exposed, gathered_weights
 from automap.planner.cost.training.pipeline import units, worst_stage
@@ -61,8 +61,10 @@ def price_forward(
     )
     blocks = units(context, each, micro_batch_size)
     stage = worst_stage(context, each, *blocks.forward())
-    waits = context.waits(
+    waits = token_waits(
+        context.lengths,
         each,
+        filled=context.stack.balances_tokens,
         sequences_per_rank=per_rank,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,

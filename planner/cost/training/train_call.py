@@ -19,7 +19,7 @@ from automap.planner.cost.layer.transformer_layer import (
 from automap.planner.cost.operators.profile import Profile, Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.slowest import Waits, slowest_gpu
+from automap.planner.cost.slowest import Waits, slowest_gpu, token_waits
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import (
     Step,
@@ -110,8 +110,10 @@ def price_train(
         hop=stage_hop(context, each, micro_batch_size),
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        waits=context.waits(
+        waits=token_waits(
+            context.lengths,
             each,
+            filled=context.stack.balances_tokens,
             sequences_per_rank=per_rank,
             micro_batch_size=micro_batch_size,
             num_micro_batches=num_micro_batches,

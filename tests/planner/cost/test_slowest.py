@@ -6,13 +6,14 @@ import pytest
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, sequence_lengths
 from automap.planner.cost.slowest import (
+    Waits,
     expected_largest,
-    filled_waits,
     fullest,
     slowest_gpu,
-    uneven_waits,
+    token_waits,
 )
 from automap.planner.cost.stacks import STACKS
+from automap.planner.layout import IntArray
 from tests.helpers.cost_model import ints, layouts, workload
 from tests.planner.cost.test_latency import OPTIMIZER, forward, train
 
@@ -146,9 +147,10 @@ def test_a_pipeline_waits_for_its_fullest_micro_batch(
     found = np.mean(
         [seconds(each, stages) / seconds(0 * each + each.mean(), stages) for each in drawn]
     )
-    waits = uneven_waits(
+    waits = token_waits(
         lengths,
         layouts(pipeline=stages),
+        filled=False,
         sequences_per_rank=ints(128 * sequences),
         micro_batch_size=ints(sequences),
         num_micro_batches=ints(128),
@@ -171,9 +173,10 @@ def test_ranks_in_step_wait_at_every_micro_batch(ranks: int) -> None:
 
     def waits(together: bool) -> float:
         return float(
-            uneven_waits(
+            token_waits(
                 lengths,
                 layouts(data=ranks),
+                filled=False,
                 sequences_per_rank=ints(64),
                 micro_batch_size=ints(4),
                 num_micro_batches=ints(16),
@@ -186,9 +189,22 @@ def test_ranks_in_step_wait_at_every_micro_batch(ranks: int) -> None:
     assert waits(True) > waits(False) > 1.0
 
 
+def waits_of_filled(lengths: SequenceLengths, **sizes: IntArray) -> Waits:
+    """Of layouts in which others would wait for every rank, and every stage."""
+    return token_waits(
+        lengths,
+        layouts(pipeline=4, data=4),
+        filled=True,
+        num_micro_batches=ints(64),
+        in_step=np.array([True]),
+        pipeline_share=1.0,
+        **sizes,
+    )
+
+
 def test_filled_micro_batches_wait_at_the_ends_alone() -> None:
     lengths = sequence_lengths(workload(response_length=SPREAD))
-    waits = filled_waits(
+    waits = waits_of_filled(
         lengths, sequences_per_rank=ints(64, 64, 1), micro_batch_size=ints(1, 8, 1)
     )
     np.testing.assert_array_equal(waits.work, 1.0)
@@ -199,9 +215,10 @@ def test_filled_micro_batches_wait_at_the_ends_alone() -> None:
 
 def test_equal_lengths_wait_for_nothing() -> None:
     even = sequence_lengths(workload())
-    waits = uneven_waits(
+    waits = token_waits(
         even,
         layouts(pipeline=4, data=4),
+        filled=False,
         sequences_per_rank=ints(16),
         micro_batch_size=ints(1),
         num_micro_batches=ints(16),
@@ -209,7 +226,7 @@ def test_equal_lengths_wait_for_nothing() -> None:
         pipeline_share=1.0,
     )
     assert (waits.work[0], waits.ends[0]) == (1.0, 1.0)
-    filled = filled_waits(even, sequences_per_rank=ints(16), micro_batch_size=ints(1))
+    filled = waits_of_filled(even, sequences_per_rank=ints(16), micro_batch_size=ints(1))
     assert (filled.work[0], filled.ends[0]) == (1.0, 1.0)
 
 

@@ -46,3 +46,14 @@ def test_what_does_not_fit_there_is_refused_with_its_bytes() -> None:
     assert reason.over_bytes is not None
     assert reason.over_bytes > 0
     assert reason.remedy == f"plan it for that: search.target {OTHER}"
+
+
+def test_software_that_the_framework_lacks_is_said_with_its_seconds() -> None:
+    plan = of_size(1)
+    workload = plan.spec.workload.model_copy(update={"training_stack": "torchtitan"})
+    spec = inside(plan.spec.model_copy(update={"workload": workload}), "any")
+    made = estimate(spec, plan.placement())
+    launch = export(made, OTHER)
+    assert f"{made.iteration_seconds:.1f} s per iteration" in launch.script
+    assert any("workload.training_stack: it is torchtitan" in each for each in launch.assumptions)
+    assert "# - seconds are those of the software that the plan was made for" in launch.script
