@@ -40,8 +40,8 @@ class TrainingSettings(SettingsModel):
     """Without one, what the plan chose for the role."""
     optimizer: OptimizerSettings = OptimizerSettings()
     micro_batch_tokens: PositiveInt | None = None
-    """Tokens of a micro-batch, packed, over all ranks that share its rows; None: the plan's
-    micro_batch_size in sequences."""
+    """Tokens of a micro-batch, packed, over all ranks that share its rows; None: what memory is
+    sized for by the plan, for its micro_batch_size in sequences."""
     sequence_parallel: bool = True
     master_weights: Literal["fp32"] = "fp32"
     reduce_dtype: Literal["fp32"] = "fp32"

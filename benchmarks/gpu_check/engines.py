@@ -122,23 +122,27 @@ def _alternate(
 
 def _trainer(kind: Literal["megatron", "fsdp"], config: Any) -> tuple[Any, Transition]:
     """A training engine on this one rank, and how its weights come to a rollout."""
-    layout = RankLayout()
-    training = TrainingSettings(optimizer=OptimizerSettings(learning_rate=1e-3))
+    common: dict[str, Any] = {
+        "layout": RankLayout(),
+        "precision": "bf16",
+        "training": TrainingSettings(optimizer=OptimizerSettings(learning_rate=1e-3)),
+        "seed": 5,
+    }
     engine: Any
     if kind == "megatron":
         from automap.executor.engines.megatron import MegatronEngine
 
-        engine = MegatronEngine(config, layout=layout, precision="bf16", training=training, seed=5)
+        engine = MegatronEngine(config, **common)
     else:
         from automap.executor.engines.fsdp import FsdpEngine
 
-        engine = FsdpEngine(config, layout=layout, precision="bf16", training=training, seed=5)
+        engine = FsdpEngine(config, **common)
     from automap.executor.reshard.parts import Target
     from automap.executor.rollout.vllm_rollout import pieces_of
 
     pieces, heads = pieces_of(engine, tensor_rank=0), config.num_key_value_heads
     if kind == "megatron":
-        generation = GenerationLayout(layout, 1)
+        generation = GenerationLayout(common["layout"], 1)
         return engine, model_parallel_transition(
             pieces, generation, num_key_value_heads=heads, dtype=torch.bfloat16
         )

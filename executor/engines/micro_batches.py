@@ -1,12 +1,14 @@
-"""From rows to micro-batches: sequences packed end to end, never padded."""
+"""From rows to micro-batches: sequences packed end to end, never padded, filled by tokens."""
 
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from automap.executor.batch import Batch, Ragged
 from automap.executor.engines.training_engine import Output
+from automap.executor.even_parts import even_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,33 +64,64 @@ def _within_row(lengths: Tensor) -> Tensor:
     return torch.arange(len(starts), device=lengths.device) - starts
 
 
-def split_rows(batch: Batch, *, rows: int | None = None, tokens: int | None = None) -> list[Tensor]:
-    """Row indices of each micro-batch: so many rows, or as many as fit in so many tokens.
+def check_budgets(micro_batch_tokens: int, forward_tokens: int | None) -> None:
+    """Raise ValueError for micro-batches that may hold no token."""
+    given = {"micro_batch_tokens": micro_batch_tokens, "forward_tokens": forward_tokens}
+    for name, tokens in given.items():
+        if tokens is not None and tokens < 1:
+            raise ValueError(f"{name} must be at least 1, got {tokens}")
 
-    By tokens, longest first into the first micro-batch with room; a longer row stays alone. No
-    micro-batch is empty: no rows give no micro-batches.
+
+def split_rows(
+    batch: Batch,
+    *,
+    max_tokens: int,
+    group: dist.ProcessGroup,
+    device: torch.device,
+    multiple: int = 1,
+) -> list[Tensor]:
+    """Row indices of each micro-batch: as few as so many tokens allow, and filled evenly.
+
+    All ranks of the group get equally many, as layers may talk across them: as many as the one
+    that needs most. Where a rank has fewer rows than that, some have none. Collective.
+
+    Args:
+        batch: this rank's rows; may be none.
+        max_tokens: of a micro-batch; a longer row is alone.
+        group: the data ranks.
+        device: of the group's collectives.
+        multiple: what the number of micro-batches must be divisible by.
     """
-    if (rows is None) == (tokens is None):
-        raise ValueError(f"give either rows or tokens of a micro-batch, got {rows=} {tokens=}")
-    if (rows or tokens or 0) < 1:
-        raise ValueError(f"a micro-batch has at least one row or token, got {rows=} {tokens=}")
-    if not batch.num_rows:
-        return []
-    if rows is not None:
-        return list(torch.arange(batch.num_rows).split(rows))
-    assert tokens is not None
-    lengths = batch.sequence_lengths().tolist()
-    members: list[list[int]] = []
+    lengths = batch.sequence_lengths().tolist() if batch.num_rows else []
+    full = _first_fit(lengths, max_tokens)
+    most = torch.tensor(len(full), device=device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX, group=group)
+    number = -(-int(most) // multiple) * multiple
+    even = even_parts(lengths, number)
+    fits = max((_total(lengths, part) for part in even), default=0) <= max_tokens
+    parts = even if fits else full + [[]] * (number - len(full))
+    # The fullest first on every rank, so that what ranks do at the same time is alike.
+    parts.sort(key=lambda part: -_total(lengths, part))
+    return [torch.tensor(part, dtype=torch.int64) for part in parts]
+
+
+def _first_fit(lengths: list[int], max_tokens: int) -> list[list[int]]:
+    """Longest first, into the first micro-batch with room."""
+    parts: list[list[int]] = []
     room: list[int] = []
-    for row in sorted(range(batch.num_rows), key=lambda each: -lengths[each]):
+    for row in sorted(range(len(lengths)), key=lambda each: -lengths[each]):
         index = next((i for i, left in enumerate(room) if lengths[row] <= left), None)
         if index is None:
-            members.append([row])
-            room.append(tokens - lengths[row])
+            parts.append([row])
+            room.append(max_tokens - lengths[row])
         else:
-            members[index].append(row)
+            parts[index].append(row)
             room[index] -= lengths[row]
-    return [torch.tensor(sorted(each)) for each in members]
+    return parts
+
+
+def _total(lengths: list[int], part: list[int]) -> int:
+    return sum(lengths[row] for row in part)
 
 
 def in_order(batch: Batch, rows: list[Tensor], values: Tensor, output: Output) -> Batch:

@@ -16,6 +16,7 @@ from automap.executor.algorithms.losses import build_loss
 from automap.executor.data import epoch_order
 from automap.executor.layout import GenerationLayout
 from automap.executor.runtime.continuous import scores_of
+from automap.executor.runtime.dealing import even_order
 from automap.executor.runtime.group import WorkerGroup
 from automap.executor.runtime.plan_order import PlannedCall
 from automap.executor.runtime.planned import Streamed
@@ -292,8 +293,9 @@ class RunningHandle:
         else:
 
             def computed(rows: Future[Rows]) -> Future[Rows]:
-                read = rows if is_function else rows.map(lambda each: each.only(*_READ_BY_MODELS))
-                return self._by_rows(method, "forward", read, call_id)
+                if is_function:
+                    return self._by_rows(method, "forward", rows, call_id)
+                return self._evenly(method, rows, call_id)
 
             stream = rollout.stream
             if stream is not None and call_id in self._iteration.streamed[stream.call_id].takers:
@@ -302,6 +304,19 @@ class RunningHandle:
                 scores = computed(rows)
         values = Values(scores, rollout)
         return self._iteration.note(f"{self._role}.{method}", values)
+
+    def _evenly(self, method: str, rows: Future[Rows], call_id: str) -> Future[Rows]:
+        """A forward call that gives every data-parallel rank about as many tokens."""
+        iteration = self._iteration
+        layout = iteration.group_of(call_id, self._role, "forward").layout
+        order = rows.map(partial(even_order, num_parts=num_parts(layout, "forward")))
+        dealt = iteration.scheduler.derive(
+            lambda each, order: each.only(*_READ_BY_MODELS).take(order), rows, order
+        )
+        result = self._by_rows(method, "forward", dealt, call_id)
+        return iteration.scheduler.derive(
+            lambda each, order: each.take(np.argsort(order)), result, order
+        )
 
     def _by_rows(
         self,
@@ -355,8 +370,9 @@ def num_parts(layout: Layout, kind: CallKind) -> int:
 
 
 def _mini_batch(rows: Rows, *, take: Callable[[Rows], Rows], parts: int) -> Rows:
-    """The rows of a step, equally many for each data-parallel rank."""
-    return take(rows).pad(parts)
+    """The rows of a step, for each data-parallel rank equally many, and about as many tokens."""
+    padded = take(rows).pad(parts)
+    return padded.take(even_order(padded, parts))
 
 
 def _merged(rollout: Rows, columns: Mapping[str, Rows]) -> Rows:

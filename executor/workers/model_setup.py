@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -14,9 +14,10 @@ from automap.executor.settings import RolloutSettings, RunSettings, TrainingSett
 from automap.executor.workers.protocols import Layout
 from automap.planner import Placement
 from automap.planner.catalogue import ModelArchitecture
+from automap.planner.cost import token_budget
 from automap.planner.job import Job
 from automap.planner.plan import CallPlacement, CopyPlacement, engine_name, home_refusals
-from automap.planner.spec import JobSpec, SearchSpec
+from automap.planner.spec import CallKind, JobSpec, SearchSpec, WorkloadSpec
 from automap.planner.targets import AUTOMAP
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
@@ -47,6 +48,10 @@ class ModelSetup:
     max_prompt_tokens: int
     max_response_tokens: int
     end_tokens: tuple[int, ...]
+    micro_batch_tokens: int
+    """Tokens of a micro-batch that trains, at most."""
+    forward_tokens: int
+    """Tokens of a micro-batch that only scores."""
     responses_per_prompt: int
     seed: int
     """Seed of the model's random weights."""
@@ -84,12 +89,6 @@ class ModelSetup:
         return self.generation_layout or self.layout
 
     @property
-    def micro_batch_size(self) -> int:
-        """Sequences; where scoring and training differ in it, that of training."""
-        sizes = {call.kind: call.micro_batch_size for call in self.calls}
-        return sizes.get("train") or sizes.get("forward") or 1
-
-    @property
     def recompute(self) -> str:
         """What training computes again."""
         given = [call.recompute for call in self.calls if call.kind == "train"]
@@ -113,29 +112,46 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
     for copy in placement.copies:
         model = job.models[copy.role]
         folder = _folder_of(copy.role, settings)
+        calls = tuple(call for call in placement.calls if call.copy_id == copy.id)
+        training = settings.training_of(copy.role)
         setups[copy.id] = ModelSetup(
             role=copy.role,
             copy=copy,
-            calls=tuple(call for call in placement.calls if call.copy_id == copy.id),
+            calls=calls,
             architecture=model.architecture,
             folder=folder,
             head="scalar" if model.scalar_head else "language_model",
             engine=engine_of(job, copy, settings),
             trains=copy.role in trained and copy.kind == "home",
             lora_rank=model.lora_rank,
-            training=settings.training_of(copy.role),
+            training=training,
             rollout=settings.rollout,
             precision=workload.precision,
             rollout_precision=workload.rollout_precision or workload.precision,
             max_prompt_tokens=workload.prompt_length.max_tokens,
             max_response_tokens=workload.response_length.max_tokens,
             end_tokens=end_tokens(folder),
+            micro_batch_tokens=_token_budget(calls, "train", workload, training),
+            forward_tokens=_token_budget(calls, "forward", workload, training),
             responses_per_prompt=workload.responses_per_prompt,
             seed=_seed_of(copy.role, settings),
             run_seed=settings.seed,
             cache_at_sync=cache_at_sync(job.spec.search),
         )
     return setups
+
+
+def _token_budget(
+    calls: Sequence[CallPlacement],
+    kind: CallKind,
+    workload: WorkloadSpec,
+    training: TrainingSettings,
+) -> int:
+    """What micro-batches of a copy's calls of a kind are filled to; of several the least."""
+    if training.micro_batch_tokens is not None:
+        return training.micro_batch_tokens
+    sizes = [call.micro_batch_size or 1 for call in calls if call.kind == kind]
+    return token_budget(workload, min(sizes, default=1))
 
 
 def cache_at_sync(search: SearchSpec) -> Literal["keep", "recompute"] | None:

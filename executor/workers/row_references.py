@@ -24,6 +24,8 @@ BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
 INLINE_BYTES = 32 * 2**10
 """Up to so much travels within the reference; of a call on several ranks, from all together."""
+_SEQUENCE = frozenset({"prompt_tokens", "response_tokens"})
+"""Columns that are a sequence together."""
 _CONTROLLERS = ("request", "weights_version")
 """Columns that the controller reads travel within the reference beside rows that do not."""
 
@@ -38,6 +40,8 @@ class Block:
     num_bytes: int
     names: dict[str, str]
     """The columns that are meant, by the name they go by now: name → name in the data."""
+    tokens: Indices | None = None
+    """[rows] of each row's prompt and response; None: they are not both in the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,19 @@ class Rows:
 
     def _blocks(self) -> Iterator[Block]:
         return (block for layer in self.layers for block in layer.blocks)
+
+    def tokens(self) -> Indices | None:
+        """[rows] tokens of each sequence, which is not fetched; None: the rows are none."""
+        for layer in reversed(self.layers):
+            if "response_tokens" in layer.names:
+                known = [
+                    block.tokens
+                    for block in layer.blocks
+                    if block.tokens is not None and block.names["response_tokens"] in _SEQUENCE
+                ]
+                whole = len(known) == len(layer.blocks)
+                return np.concatenate(known)[layer.index] if whole else None
+        return None
 
     def slice(self, start: int, stop: int) -> "Rows":
         """Rows start … stop − 1."""
@@ -180,7 +197,8 @@ class Traffic:
 def inline(batch: Batch) -> Rows:
     """Rows that travel within the reference."""
     names = {name: name for name in batch}
-    block = Block(EncodedBatch.of(batch), batch.num_rows, batch.nbytes(), names)
+    encoded = EncodedBatch.of(batch)
+    block = Block(encoded, batch.num_rows, batch.nbytes(), names, _tokens(batch))
     return Rows((Layer((block,), np.arange(batch.num_rows)),))
 
 
@@ -212,8 +230,16 @@ def _in_blocks(batch: Batch, block_bytes: int) -> Rows:
     blocks = []
     for start, stop in pairwise(edges):
         part = batch if num_blocks == 1 else batch.slice(start, stop)
-        blocks.append(Block(ray.put(EncodedBatch.of(part)), stop - start, part.nbytes(), names))
+        data = ray.put(EncodedBatch.of(part))
+        blocks.append(Block(data, stop - start, part.nbytes(), names, _tokens(part)))
     return Rows((Layer(tuple(blocks), np.arange(batch.num_rows)),))
+
+
+def _tokens(batch: Batch) -> Indices | None:
+    if not set(batch) >= _SEQUENCE:
+        return None
+    lengths: Indices = batch.sequence_lengths().numpy()
+    return lengths
 
 
 def fetch(rows: Rows, *, traffic: Traffic | None = None) -> Batch:

@@ -1,3 +1,4 @@
+from .batches import token_budget as token_budget
 from .constants import HOST_LINK_EFFICIENCY as HOST_LINK_EFFICIENCY
 from .operators.operators import LAYER_SIZES as LAYER_SIZES
 from .operators.profile import Profile as Profile

@@ -84,6 +84,15 @@ def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
     return whole
 
 
+def token_budget(workload: WorkloadSpec, micro_batch_size: int) -> int:
+    """Tokens that software may fill a micro-batch with, sized for so many sequences.
+
+    Never fewer than of the longest sequence; see `peak_tokens`.
+    """
+    sequences = np.array([micro_batch_size], dtype=np.int64)
+    return int(peak_tokens(sequence_lengths(workload), sequences)[0])
+
+
 def micro_batches(
     num_sequences: IntArray | int, *, data_parallel_size: IntArray, micro_batch_size: IntArray
 ) -> tuple[IntArray, IntArray]:

@@ -85,7 +85,8 @@ def token_waits(
 ) -> Waits:
     """What a step of micro-batches waits, whose sequences are of unequal lengths.
 
-    Micro-batches that are `filled` wait for none; of those of so many sequences, as they come,
+    Where micro-batches are `filled`, ranks wait for the longest sequence of all alone; of
+    micro-batches of so many sequences, as they come,
     stages of a pipeline wait for the fullest of the micro-batches that are in them, and keep
     `pipeline_share` of what it has beyond the mean. Ranks that are `in_step` exchange gradients or
     weights within every micro-batch, so each of these waits for its fullest rank; others wait once,
@@ -93,7 +94,10 @@ def token_waits(
     """
     if filled:
         return _filled_waits(
-            lengths, sequences_per_rank=sequences_per_rank, micro_batch_size=micro_batch_size
+            lengths,
+            ranks=layouts.data_parallel_size,
+            sequences_per_rank=sequences_per_rank,
+            micro_batch_size=micro_batch_size,
         )
     ranks = layouts.data_parallel_size
     stages = np.minimum(layouts.pipeline_parallel_size, num_micro_batches)
@@ -106,15 +110,24 @@ def token_waits(
 
 
 def _filled_waits(
-    lengths: SequenceLengths, *, sequences_per_rank: IntArray, micro_batch_size: IntArray
+    lengths: SequenceLengths,
+    *,
+    ranks: IntArray,
+    sequences_per_rank: IntArray,
+    micro_batch_size: IntArray,
 ) -> Waits:
     """What a step waits whose micro-batches are filled up to equally many tokens.
 
     They are as many as memory is sized for, so fewer and larger than of mean lengths: nothing waits
-    for a fullest one, and the pipeline's ends wait longer.
+    for a fullest one, and the pipeline's ends wait longer. Ranks have even tokens, unless one with
+    the longest sequence of all, and shortest ones beside it, has more: all have equally many.
     """
     tokens = np.minimum(
         peak_tokens(lengths, micro_batch_size), sequences_per_rank * lengths.mean_tokens
     )
     larger = np.maximum(tokens / (micro_batch_size * lengths.mean_tokens), 1.0)
-    return Waits(np.ones_like(larger), larger)
+    one, sequences = np.ones_like(sequences_per_rank), np.maximum(sequences_per_rank, 1)
+    longest = fullest(lengths, sequences=one, draws=ranks * sequences)
+    shortest = float(lengths.points.min()) / lengths.mean_tokens
+    rank = (longest + (sequences - 1) * shortest) / sequences
+    return Waits(np.maximum(rank, 1.0), larger)

@@ -188,10 +188,11 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             name="automap-megatron",
             summary="Megatron-core in automap's executor: gradients are reduced after the passes",
             # executor/engines/megatron leaves overlap_grad_reduce, tp_comm_overlap and
-            # overlap_p2p_comm at their defaults: off.
+            # overlap_p2p_comm at their defaults: off. engines/micro_batches.py fills.
             overlaps_data=False,
             overlaps_stages=False,
             collective_slowdown=1.0,
+            balances_tokens=True,
             memory=replace(MEGATRON_CORE.memory, selective="core_attention"),
         ),
         FSDP,
@@ -200,6 +201,12 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             TRANSFORMERS,
             name="verl",
             summary="FSDP2 in verl, 2025: Transformers' modules, packed and balanced sequences",
+            balances_tokens=True,
+        ),
+        replace(
+            TRANSFORMERS,
+            name="transformers-filled",
+            summary="transformers with micro-batches filled with tokens, as in automap's executor",
             balances_tokens=True,
         ),
         replace(

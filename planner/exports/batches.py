@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from automap.planner.cost.batches import peak_tokens, sequence_lengths
+from automap.planner.cost.batches import token_budget
 from automap.planner.exports.subject import Subject
 from automap.planner.plan.types import CallPlan, CopyPlan
 
@@ -72,7 +70,6 @@ def _tokens(subject: Subject, copy: CopyPlan, call: CallPlan | None) -> int | No
     """Tokens per GPU that a micro-batch is sized for: never fewer than of the longest sequence."""
     if call is None:
         return None
-    lengths = sequence_lengths(subject.job.spec.workload)
-    tokens = peak_tokens(lengths, np.array([call.micro_batch_size or 1], dtype=np.int64))
+    tokens = token_budget(subject.job.spec.workload, call.micro_batch_size or 1)
     shares = 1 if subject.framework.whole_budgets else copy.layout.context_parallel_size
-    return -(-int(tokens[0]) // shares)
+    return -(-tokens // shares)

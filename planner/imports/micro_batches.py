@@ -1,8 +1,6 @@
 """What a launch computes at once: numbers of sequences, also where it gives numbers of tokens."""
 
-import numpy as np
-
-from automap.planner.cost.batches import peak_tokens, sequence_lengths
+from automap.planner.cost.batches import sequence_lengths, token_budget
 from automap.planner.imports.settings import Settings
 from automap.planner.plan.types import Parallelism
 from automap.planner.spec import WorkloadSpec
@@ -82,11 +80,10 @@ def fitting(workload: WorkloadSpec, tokens: int) -> int:
 
     Micro-batches grow with their sequences, so a bisection finds it.
     """
-    lengths = sequence_lengths(workload)
     least, most = 1, min(max(tokens, 1), MAX_SEQUENCES)
     while least < most:
         middle = (least + most + 1) // 2
-        needed = int(peak_tokens(lengths, np.array([middle], dtype=np.int64))[0])
+        needed = token_budget(workload, middle)
         least, most = (middle, most) if needed <= tokens else (least, middle - 1)
     return least
 

@@ -14,6 +14,7 @@ TrainingStack = Literal[
     "fsdp",
     "transformers",
     "verl",
+    "transformers-filled",
     "verl-megatron",
     "automap-megatron",
     "torchtitan",
@@ -29,6 +30,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "fsdp",
     "transformers",
     "verl",
+    "transformers-filled",
     "verl-megatron",
     "automap-megatron",
     "torchtitan",
@@ -98,14 +100,15 @@ class WorkloadSpec(SpecModel):
         default=None,
         description="Software that trains and scores, whose speed and memory the prices assume. "
         "Default: that of the engine that the plan chooses for each model (automap-megatron or "
-        "transformers). "
+        "transformers-filled). "
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; transformers, FSDP or ZeRO over Transformers' modules without a compiler; "
-        "nemo-rl, Megatron-core as NeMo-RL calls it, and verl, transformers as verl calls it, "
-        "both with evenly filled micro-batches, as of 2025; verl-megatron, verl's other engine, "
-        "and automap-megatron, which overlap no gradients; torchtitan of 2024; fsdp-eager (not "
-        "compiled, Triton attention) of 2023; "
+        "transformers-filled, that with micro-batches filled evenly with tokens; nemo-rl and verl, "
+        "Megatron-core and that as these frameworks call it, filled as well, as of 2025; "
+        "verl-megatron, verl's other engine, and automap-megatron, which overlap no gradients; "
+        "torchtitan of 2024; fsdp-eager "
+        "(not compiled, Triton attention) of 2023; "
         "before flash attention megatron-2021, megatron-2022 with sequence parallelism, and "
         "megatron-deepspeed; pytorch-bf16 (all state in bf16)",
     )

@@ -32,7 +32,7 @@ MEGATRON = TrainingCapabilities(
 )
 FSDP = TrainingCapabilities(
     name="fsdp",
-    stacks=("transformers", "fsdp", "verl", "fsdp-eager", "pytorch-bf16"),
+    stacks=("transformers-filled", "transformers", "fsdp", "verl", "fsdp-eager", "pytorch-bf16"),
     dimensions=frozenset({"tensor", "context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),

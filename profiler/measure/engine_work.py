@@ -41,6 +41,7 @@ NUM_LAYERS = (1, 4)
 MICRO_BATCHES = ((1, 1), (8, 1), (1, 32))
 """How many, and of how many sequences each."""
 PROMPT_TOKENS = RESPONSE_TOKENS = 2
+SEQUENCE_TOKENS = PROMPT_TOKENS + RESPONSE_TOKENS
 """The shortest lengths there can be: they show what a sequence takes by itself, without tokens."""
 GENERATIONS = ((1, 2), (1, 16), (16, 16), (64, 2), (64, 16))
 """Sequences, and tokens of each."""
@@ -108,7 +109,7 @@ def training(
     forwards, steps = [], []
     for num_layers in NUM_LAYERS:
         for micro_batches, size in MICRO_BATCHES:
-            engine = trainer(framework, recompute, tiny(num_layers), size)
+            engine = trainer(framework, recompute, tiny(num_layers), size * SEQUENCE_TOKENS)
             rows = batch_of(micro_batches * size)
             each = {"micro": micro_batches, "size": size, "layers": num_layers}
             if forward:
@@ -150,7 +151,7 @@ def trainer(
     framework: str,
     recompute: str,
     architecture: ModelArchitecture,
-    micro_batch_size: int,
+    micro_batch_tokens: int,
     precision: str = "fp32",
 ) -> Any:
     """A training engine of this project on one device, with random weights."""
@@ -164,7 +165,7 @@ def trainer(
         "layout": RankLayout(),
         "precision": precision,
         "training": settings,
-        "micro_batch_size": micro_batch_size,
+        "micro_batch_tokens": micro_batch_tokens,
         "recompute": recompute,
     }
     if framework == "fsdp":
@@ -191,7 +192,7 @@ def _tokens(count: int, length: int) -> Any:
     return Ragged.of([torch.randint(SIZES["vocab_size"], (length,)) for _ in range(count)])
 
 
-def batch_of(count: int, length: int = PROMPT_TOKENS + RESPONSE_TOKENS) -> Any:
+def batch_of(count: int, length: int = SEQUENCE_TOKENS) -> Any:
     """So many sequences of a length, the second half of each a response."""
     import torch
 
@@ -259,7 +260,7 @@ def _weights(num_layers: int) -> Callable[[], Any]:
     from automap.executor.rollout.vllm_rollout import pieces_of
 
     framework = "megatron-core" if find_spec("megatron") else "fsdp"
-    engine = trainer(framework, "none", tiny(num_layers), 1)
+    engine = trainer(framework, "none", tiny(num_layers), SEQUENCE_TOKENS)
     transition = model_parallel_transition(
         pieces_of(engine, tensor_rank=0),
         GenerationLayout(RankLayout(), 1, 1),

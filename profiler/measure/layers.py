@@ -113,7 +113,7 @@ def _measured(device: Any, key: dict[str, Any]) -> Measurement | None:
             key["framework"],
             key["recompute"],
             architecture,
-            key["num_sequences"],
+            key["num_sequences"] * key["sequence_length"],
             key["precision"],
         )
         loss = engine_work.loss()

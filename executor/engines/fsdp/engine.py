@@ -15,7 +15,7 @@ from automap.executor.engines.fsdp.parallel import Recompute, Sharding, sharded_
 from automap.executor.engines.fsdp.passes import Passes
 from automap.executor.engines.fsdp.sharded_parameters import copy_local
 from automap.executor.engines.learning_rate import check_schedule, learning_rate
-from automap.executor.engines.micro_batches import in_order
+from automap.executor.engines.micro_batches import check_budgets, in_order
 from automap.executor.engines.training_engine import Head, Loss, Output, check_output
 from automap.executor.layout import RankLayout
 from automap.executor.settings import TrainingSettings
@@ -38,7 +38,8 @@ class FsdpEngine(FsdpModel):
         head: Head = "language_model",
         precision: Precision = "bf16",
         training: TrainingSettings | None = None,
-        micro_batch_size: int = 1,
+        micro_batch_tokens: int = 1,
+        forward_tokens: int | None = None,
         recompute: Recompute = "none",
         sharding: Sharding = "full",
         lora_rank: int | None = None,
@@ -53,7 +54,9 @@ class FsdpEngine(FsdpModel):
             precision: of the computation. Weights that train are kept in fp32 (the masters) and
                 cast when they are gathered; others are kept in this precision.
             training: how it trains; None: it only scores.
-            micro_batch_size: sequences of a micro-batch, unless `training` says tokens.
+            micro_batch_tokens: of a micro-batch at most, packed, over the ranks that share its
+                rows; a longer row is alone.
+            forward_tokens: of one that only scores; None: as many.
             recompute: what training throws away and computes again.
             sharding: `gradient` keeps gathered weights until their backward (ZeRO-2), `full` does
                 not (ZeRO-3). At rest each rank holds 1 ÷ (data × context) of everything.
@@ -67,8 +70,7 @@ class FsdpEngine(FsdpModel):
             raise ValueError(f"precision must be bf16 or fp32 with fsdp, got {precision!r}")
         if sharding not in ("gradient", "full"):
             raise ValueError(f"sharding must be gradient or full with fsdp, got {sharding!r}")
-        if micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1, got {micro_batch_size}")
+        check_budgets(micro_batch_tokens, forward_tokens)
         super().__init__(
             config,
             layout=layout,
@@ -80,15 +82,9 @@ class FsdpEngine(FsdpModel):
             lora_rank=lora_rank,
             seed=seed,
         )
-        tokens = training.micro_batch_tokens if training is not None else None
-        self._passes = Passes(
-            self.network,
-            self.mesh,
-            self.device,
-            self.context,
-            rows=micro_batch_size if tokens is None else None,
-            tokens=tokens,
-        )
+        self._passes = Passes(self.network, self.mesh, self.device, self.context)
+        self._train_tokens = micro_batch_tokens
+        self._forward_tokens = forward_tokens or micro_batch_tokens
         self._keep_gathered = sharding == "gradient"
         self._training = training
         self._optimizer: ShardedAdamW | None = None
@@ -112,7 +108,7 @@ class FsdpEngine(FsdpModel):
         self.network.eval()
         rows, outputs = [], [torch.zeros(0)]
         with torch.no_grad():
-            for part, _ in self._passes.micro_batches(batch):
+            for part, _ in self._passes.micro_batches(batch, self._forward_tokens):
                 prediction, _ = self._passes.run(batch.take(part), output, temperature=temperature)
                 if len(part):
                     rows.append(part)
@@ -153,7 +149,7 @@ class FsdpEngine(FsdpModel):
             raise ValueError(f"the weight of the mini-batch must be above 0, got {weight}")
         self.network.train()
         sums: dict[str, Tensor] = {}
-        for rows, is_last in self._passes.micro_batches(batch):
+        for rows, is_last in self._passes.micro_batches(batch, self._train_tokens):
             for module in sharded_modules(self.network):
                 module.set_reshard_after_backward(is_last or not self._keep_gathered)
             part = batch.take(rows)

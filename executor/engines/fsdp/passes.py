@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -24,29 +23,18 @@ class Passes:
         mesh: DeviceMesh,
         device: torch.device,
         context: ContextGroup,
-        *,
-        rows: int | None,
-        tokens: int | None,
     ) -> None:
-        """Micro-batches of so many rows, or of so many tokens; see `split_rows`."""
+        """Micro-batches are split over the mesh's data ranks; see `split_rows`."""
         self._network = network
         self._group = mesh["data"].get_group()
         self._device = device
         self._context = context
-        self._rows, self._tokens = rows, tokens
 
-    def micro_batches(self, batch: Batch) -> Iterator[tuple[Tensor, bool]]:
-        """The rows of each, and whether it is the last.
-
-        As many as the data rank with the most has; those beyond this rank's own have no rows.
-        """
-        own = split_rows(batch, rows=self._rows, tokens=self._tokens)
-        most = torch.tensor(len(own), device=self._device)
-        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self._group)
-        number = int(most)
-        own += [torch.zeros(0, dtype=torch.int64)] * (number - len(own))
+    def micro_batches(self, batch: Batch, max_tokens: int) -> Iterator[tuple[Tensor, bool]]:
+        """The rows of each, which may be none, and whether it is the last; see `split_rows`."""
+        own = split_rows(batch, max_tokens=max_tokens, group=self._group, device=self._device)
         for index, rows in enumerate(own):
-            yield rows, index == number - 1
+            yield rows, index == len(own) - 1
 
     def run(
         self,

@@ -24,7 +24,7 @@ from automap.executor.engines.megatron.decoder import DecoderStage
 from automap.executor.engines.megatron.model import MegatronModel
 from automap.executor.engines.megatron.optimizer import Optimizer
 from automap.executor.engines.megatron.parallel_groups import ParallelGroups
-from automap.executor.engines.micro_batches import in_order
+from automap.executor.engines.micro_batches import check_budgets, in_order
 from automap.executor.engines.offload import Offload
 from automap.executor.engines.training_engine import Head, Loss, Output, check_output
 from automap.executor.layout import RankLayout
@@ -46,7 +46,8 @@ class MegatronEngine(MegatronModel):
         head: Head = "language_model",
         precision: Precision = "bf16",
         training: TrainingSettings | None = None,
-        micro_batch_size: int = 1,
+        micro_batch_tokens: int = 1,
+        forward_tokens: int | None = None,
         recompute: Recompute = "none",
         distributed_optimizer: bool = False,
         virtual_pipeline_parallel_size: int = 1,
@@ -61,7 +62,8 @@ class MegatronEngine(MegatronModel):
             head: what the model ends in.
             precision: of weights and computation; masters and sums of gradients are fp32.
             training: how it trains; None: it only scores, and has no optimizer.
-            micro_batch_size: sequences of a micro-batch, unless `training` says tokens.
+            micro_batch_tokens: of a micro-batch at most, packed; a longer row is alone.
+            forward_tokens: of one that only scores; None: as many.
             recompute: what training throws away and computes again: nothing, attention, or all but
                 the inputs of the layers.
             distributed_optimizer: split masters and moments over the data ranks (ZeRO-1).
@@ -74,8 +76,7 @@ class MegatronEngine(MegatronModel):
         """
         settings = training or TrainingSettings()
         check_schedule(settings.optimizer)
-        if micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1, got {micro_batch_size}")
+        check_budgets(micro_batch_tokens, forward_tokens)
         super().__init__(
             config,
             layout=layout,
@@ -89,7 +90,8 @@ class MegatronEngine(MegatronModel):
             seed=seed,
         )
         self._settings = settings
-        self._micro_batch_size = micro_batch_size
+        self._train_tokens = micro_batch_tokens
+        self._forward_tokens = forward_tokens or micro_batch_tokens
         self._chunks: Sequence[nn.Module] = self.stages
         self._optimizer: Optimizer | None = None
         if training is not None:
@@ -228,12 +230,10 @@ class MegatronEngine(MegatronModel):
     ) -> tuple[list[passes.MicroBatch], list[Tensor]]:
         for chunk in self._chunks:
             chunk.train(train)
-        tokens = self._settings.micro_batch_tokens
         return passes.make_micro_batches(
             batch,
             self.groups,
-            rows=self._micro_batch_size if tokens is None else None,
-            tokens=tokens,
+            max_tokens=self._train_tokens if train else self._forward_tokens,
             multiple=self.layout.tensor_parallel_size if self.config.sequence_parallel else 1,
             device=self.device,
         )

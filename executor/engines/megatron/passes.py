@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -46,42 +45,41 @@ def make_micro_batches(
     batch: Batch,
     groups: ParallelGroups,
     *,
-    rows: int | None,
-    tokens: int | None,
+    max_tokens: int,
     multiple: int,
     device: torch.device,
 ) -> tuple[list[MicroBatch], list[Tensor]]:
-    """Split, pack, and fill up with a row that counts for nothing.
+    """Split, pack, and fill up with rows that count for nothing.
 
-    All data ranks get equally many, since layers may talk across them. The interleaved schedule
-    also wants a multiple of the stages, and equally many tokens in each.
+    All data ranks get equally many. The interleaved schedule also wants a multiple of the stages,
+    and equally many tokens in each.
 
     Args:
         batch: this data rank's rows; may be none.
         groups: of the layout.
-        rows: of a micro-batch, unless by tokens.
-        tokens: of a micro-batch at most; one longer row stays alone.
+        max_tokens: of a micro-batch; see `split_rows`.
         multiple: what a micro-batch's tokens are padded to.
         device: where to.
 
     Returns:
         The micro-batches, and the row indices of those that count.
     """
-    indices = split_rows(batch, rows=rows, tokens=tokens)
-    most = torch.tensor(len(indices), device=device)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX, group=groups.data)
     interleaved = groups.virtual_pipeline_parallel_size > 1
-    whole = groups.layout.pipeline_parallel_size if interleaved else 1
-    missing = -(-int(most) // whole) * whole - len(indices)
-    parts = [pack(batch.take(index)) for index in indices]
-    parts += [pack(_FILLER)] * missing
+    indices = split_rows(
+        batch,
+        max_tokens=max_tokens,
+        group=groups.data,
+        device=device,
+        multiple=groups.layout.pipeline_parallel_size if interleaved else 1,
+    )
+    parts = [pack(batch.take(index) if len(index) else _FILLER) for index in indices]
     if interleaved and parts:
         longest = max(len(part.tokens) for part in parts)
         multiple = -(-longest // multiple) * multiple
     return [
-        _to_device(part, multiple, device, counts=index < len(indices))
-        for index, part in enumerate(parts)
-    ], indices
+        _to_device(part, multiple, device, counts=len(index) > 0)
+        for index, part in zip(indices, parts, strict=True)
+    ], [index for index in indices if len(index)]
 
 
 def run(

@@ -64,7 +64,7 @@ ON_TWO: dict[str, Case] = {
     "values_and_scores_tensor2": partial(values_and_scores_like_transformers, "tensor2"),
     **_named(a_rank_without_rows_takes_part, random_weights_depend_on_the_seed_alone),
     "trains_data2_full": _trains("data2", "llama", "full", "none"),
-    "trains_data2_full_by_rows": _trains("data2", "llama", "full", "full", by_tokens=False),
+    "trains_data2_full_row_by_row": _trains("data2", "llama", "full", "full", micro_batch_tokens=1),
     "trains_data2_gradient": _trains("data2", "llama", "gradient", "selective"),
     "trains_data2_critic": _trains("data2", "llama", "full", "none", head="scalar"),
     "trains_tensor2": _trains("tensor2", "llama", "full", "full"),
@@ -103,7 +103,9 @@ ON_TWO |= {
     },
     "values_and_scores_context2": partial(values_and_scores_like_transformers, "context2"),
     "trains_context2": _trains("context2", "llama", "full", "none"),
-    "trains_context2_by_rows": _trains("context2", "qwen2", "full", "full", by_tokens=False),
+    "trains_context2_row_by_row": _trains(
+        "context2", "qwen2", "full", "full", micro_batch_tokens=1
+    ),
     "slices_context2": partial(slices_of_any_length_give_the_same, "context2"),
     **_named(
         slices_are_equal_and_cover_a_row, ranks_compute_slices_and_heads, wrong_sizes_are_refused

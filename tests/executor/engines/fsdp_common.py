@@ -31,12 +31,11 @@ OPTIMIZER = OptimizerSettings(
 )
 RATES = (0.5e-2, 1e-2, 1e-2)
 """Of the first three steps, worked out by hand."""
-BY_TOKENS = TrainingSettings(optimizer=OPTIMIZER, micro_batch_tokens=24)
-BY_ROWS = TrainingSettings(optimizer=OPTIMIZER)
+TRAINING = TrainingSettings(optimizer=OPTIMIZER)
 
 
 def build(layout: RankLayout, family: str = "llama", **settings: object) -> FsdpEngine:
-    defaults = {"precision": "fp32", "training": BY_TOKENS, "micro_batch_size": 2, "seed": 7}
+    defaults = {"precision": "fp32", "training": TRAINING, "micro_batch_tokens": 24, "seed": 7}
     vocab_size = settings.pop("vocab_size", 256)
     config = tiny_config(family, vocab_size=vocab_size)
     return FsdpEngine(config, layout=layout, **(defaults | settings))

@@ -14,7 +14,6 @@ from automap.executor.layout import RankLayout
 from automap.executor.reshard.parts import Target
 from automap.executor.reshard.transition import data_parallel_transition
 from tests.executor.engines.fsdp_common import (
-    BY_ROWS,
     LAYOUTS,
     OPTIMIZER,
     RATES,
@@ -53,7 +52,7 @@ def rows_of_lengths(*lengths: tuple[int, int]) -> Batch:
 def slices_of_any_length_give_the_same(layout: str, folder: Path) -> None:
     """Rows shorter than the group, slices without outputs, padding, labels in the next slice."""
     for lengths in ([(1, 1)], [(1, 2)], [(2, 3)], [(6, 1)], [(1, 1), (1, 1), (3, 2)], [(9, 8)]):
-        engine = build(LAYOUTS[layout], training=BY_ROWS, micro_batch_size=3)
+        engine = build(LAYOUTS[layout], micro_batch_tokens=24)
         plain = PlainTraining(tiny_config("llama"), whole(engine), OPTIMIZER)
         batch = rows_of_lengths(*lengths)
         got = engine.forward(batch, "log_probs").ragged("log_probs").values
@@ -85,13 +84,13 @@ def slices_are_equal_and_cover_a_row(folder: Path) -> None:
 
 def ranks_compute_slices_and_heads(folder: Path) -> None:
     """Half the tokens in every layer; four all-to-alls a layer forward, and as many backward."""
-    engine = build(LAYOUTS["context2"], training=BY_ROWS, micro_batch_size=4)
     batch, seen = random_rows(4, seed=0), []
+    tokens = int(batch.sequence_lengths().sum())
+    engine = build(LAYOUTS["context2"], micro_batch_tokens=tokens)
     for layer in engine.network.layers:
         layer.self_attn.register_forward_hook(lambda _, __, output: seen.append(output[0].shape))
     with Operators() as operators:
         engine.forward(batch, "log_probs")
-    tokens = int(batch.sequence_lengths().sum())
     assert seen == [(1, -(-tokens // 2), 64)] * 2
     assert operators.counts["c10d::alltoall_base_"] == 2 * 4
     with Operators() as operators:

@@ -14,8 +14,6 @@ from automap.executor.engines.training_engine import LossTerms
 from automap.executor.layout import RankLayout
 from automap.executor.settings import OptimizerSettings, TrainingSettings
 from tests.executor.engines.fsdp_common import (
-    BY_ROWS,
-    BY_TOKENS,
     LAYOUTS,
     OPTIMIZER,
     RATES,
@@ -89,7 +87,7 @@ def trains_like_one_process(
     folder: Path,
     *,
     head: str = "language_model",
-    by_tokens: bool = True,
+    micro_batch_tokens: int = 24,
 ) -> None:
     """Losses, norms, metrics and weights of three steps: 1e-5 relative."""
     engine = build(
@@ -98,7 +96,7 @@ def trains_like_one_process(
         sharding=sharding,
         recompute=recompute,
         head=head,
-        training=BY_TOKENS if by_tokens else BY_ROWS,
+        micro_batch_tokens=micro_batch_tokens,
     )
     scalar = head == "scalar"
     plain = PlainTraining(tiny_config(family), whole(engine), OPTIMIZER, scalar=scalar)
@@ -132,8 +130,9 @@ class Operators(TorchDispatchMode):
 
 
 def operators_of_a_step(**settings: object) -> Operators:
-    engine = build(LAYOUTS["data2"], training=BY_ROWS, **settings)
     batch = random_rows(4, seed=0)
+    two = int(0.6 * batch.sequence_lengths().sum())
+    engine = build(LAYOUTS["data2"], micro_batch_tokens=two, **settings)
     engine.train_step(batch, PolicyLoss())
     with Operators() as operators:
         engine.train_step(batch, PolicyLoss())
@@ -239,7 +238,8 @@ def wrong_use_is_refused(folder: Path) -> None:
     for settings, message in (
         ({"precision": "fp16"}, "precision must be bf16 or fp32"),
         ({"sharding": "optimizer"}, "sharding must be gradient or full"),
-        ({"micro_batch_size": 0}, "micro_batch_size"),
+        ({"micro_batch_tokens": 0}, "micro_batch_tokens must be at least 1"),
+        ({"forward_tokens": 0}, "forward_tokens must be at least 1"),
         ({"recompute": "some"}, "recompute must be"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -67,8 +67,8 @@ OPTIMIZER = OptimizerSettings(
 )
 RATES = (0.5e-2, 1e-2, 1e-2)
 """Of the first three steps, worked out by hand."""
-BY_TOKENS = TrainingSettings(optimizer=OPTIMIZER, micro_batch_tokens=24)
-BY_ROWS = TrainingSettings(optimizer=OPTIMIZER, sequence_parallel=False)
+TRAINING = TrainingSettings(optimizer=OPTIMIZER)
+WHOLE_NORMS = TrainingSettings(optimizer=OPTIMIZER, sequence_parallel=False)
 
 
 def config_of(family: str, vocab_size: int = 256, layers: int = 2) -> PreTrainedConfig:
@@ -101,7 +101,7 @@ def as_in_transformers(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def build(layout: str, family: str = "llama", **settings: object) -> MegatronEngine:
-    defaults = {"precision": "fp32", "training": BY_TOKENS, "micro_batch_size": 2, "seed": 7}
+    defaults = {"precision": "fp32", "training": TRAINING, "micro_batch_tokens": 24, "seed": 7}
     if settings.get("virtual_pipeline_parallel_size", 1) == 1:
         defaults["groups"] = _groups_of(layout)
     config = config_of(family, settings.pop("vocab_size", 256), settings.pop("layers", 2))
@@ -183,7 +183,7 @@ def scores_like_transformers(
         place,
         layout=LAYOUTS[layout],
         precision="fp32",
-        micro_batch_size=2,
+        micro_batch_tokens=24,
         groups=groups,
         **settings,
     )
@@ -393,7 +393,8 @@ def wrong_use_is_refused(folder: Path) -> None:
         engine.train_step(batch, PolicyLoss())
     for settings, message in (
         ({"layout": "tensor2_data2"}, "layout is for 4 ranks, not for 2"),
-        ({"micro_batch_size": 0}, "micro_batch_size must be at least 1"),
+        ({"micro_batch_tokens": 0}, "micro_batch_tokens must be at least 1"),
+        ({"forward_tokens": 0}, "forward_tokens must be at least 1"),
         ({"virtual_pipeline_parallel_size": 2}, "needs a pipeline"),
         ({"layout": "pipeline2", "layers": 1}, "exceeds num_layers 1"),
         ({"layout": "pipeline2", "virtual_pipeline_parallel_size": 2}, "exceeds num_layers 2"),
@@ -659,7 +660,7 @@ ON_TWO: dict[str, Case] = {
     "trains_data2_split": partial(trains_like_one_process, "data2", "qwen2", **SPLIT),
     "trains_tensor2_sequence_parallel": partial(trains_like_one_process, "tensor2", "qwen3"),
     "trains_tensor2_by_rows": partial(
-        trains_like_one_process, "tensor2", "qwen3", training=BY_ROWS, **SPLIT
+        trains_like_one_process, "tensor2", "qwen3", training=WHOLE_NORMS, **SPLIT
     ),
     "trains_tensor2_padded_vocabulary_full_recompute": partial(
         trains_like_one_process, "tensor2", "qwen2", vocab_size=259, recompute="full"
@@ -682,7 +683,7 @@ ON_TWO: dict[str, Case] = {
     "trains_data2_critic": partial(trains_like_one_process, "data2", "llama", head="scalar"),
     "trains_tensor2_critic": partial(trains_like_one_process, "tensor2", "qwen3", head="scalar"),
     "trains_tensor2_critic_by_rows": partial(
-        trains_like_one_process, "tensor2", "qwen2", head="scalar", training=BY_ROWS
+        trains_like_one_process, "tensor2", "qwen2", head="scalar", training=WHOLE_NORMS
     ),
     "trains_pipeline2_critic": partial(
         trains_like_one_process, "pipeline2", "qwen2", head="scalar"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from automap.executor.even_parts import even_parts
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, sequence_lengths
 from automap.planner.cost.slowest import (
@@ -207,10 +208,37 @@ def test_filled_micro_batches_wait_at_the_ends_alone() -> None:
     waits = waits_of_filled(
         lengths, sequences_per_rank=ints(64, 64, 1), micro_batch_size=ints(1, 8, 1)
     )
-    np.testing.assert_array_equal(waits.work, 1.0)
+    np.testing.assert_array_equal(waits.work[:2], 1.0)
     # One longest sequence, eight of them at most, and all that a rank has.
     assert waits.ends[0] == pytest.approx(lengths.max_tokens / lengths.mean_tokens, rel=1e-3)
     assert waits.ends[0] > waits.ends[1] > waits.ends[2] == 1.0
+
+
+@pytest.mark.parametrize("response", [SPREAD, {"p50": 2000, "p90": 4000, "max": 8192}])
+@pytest.mark.parametrize("ranks", [4, 64])
+@pytest.mark.parametrize("sequences", [1, 2, 4, 32])
+def test_ranks_of_even_tokens_wait_for_the_longest_sequence(
+    response: dict[str, float], ranks: int, sequences: int
+) -> None:
+    """Oracle: rows dealt as the executor deals them, equally many to each rank."""
+    lengths = sequence_lengths(workload(response_length=response))
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(30):
+        drawn = rng.choice(lengths.points, size=ranks * sequences, p=lengths.weights)
+        parts = even_parts(drawn.tolist(), ranks, num_rows=[sequences] * ranks)
+        found.append(max(drawn[part].sum() for part in parts) * ranks / drawn.sum())
+    waits = token_waits(
+        lengths,
+        layouts(data=ranks),
+        filled=True,
+        sequences_per_rank=ints(sequences),
+        micro_batch_size=ints(1),
+        num_micro_batches=ints(sequences),
+        in_step=np.array([True]),
+        pipeline_share=1.0,
+    )
+    assert waits.work[0] == pytest.approx(np.mean(found), rel=0.12)
 
 
 def test_equal_lengths_wait_for_nothing() -> None:
@@ -232,6 +260,8 @@ def test_equal_lengths_wait_for_nothing() -> None:
 
 def test_frameworks_for_rl_fill_micro_batches() -> None:
     assert {name for name, stack in STACKS.items() if stack.balances_tokens} == {
+        "transformers-filled",
+        "automap-megatron",
         "nemo-rl",
         "verl",
         "verl-megatron",
