@@ -24,6 +24,7 @@ pytestmark = pytest.mark.thorough
 
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 ONE_GPU: dict[str, Any] = {"models": SEVEN, "cluster__pools": [pool(gpus_per_node=1)]}
+ONE_GPU_POOL: dict[str, Any] = {"cluster__pools": [pool(gpus_per_node=1)]}
 LONG: dict[str, Any] = {
     "models": SEVEN,
     "cluster__pools": [pool(gpus_per_node=2)],
@@ -60,6 +61,17 @@ def test_the_first_reason_names_the_call_and_its_bytes() -> None:
     assert first.over_bytes > 0
     assert first.capacity_bytes == first.required_bytes - first.over_bytes
     assert "actor.train" in first.summary
+
+
+def test_a_slow_reward_function_hides_no_remedy() -> None:
+    """What it takes is not memory: the search for memory once ended after a second of calls."""
+    slow = {"function": True, "seconds_per_response": 5.0}
+    models = {"actor": {"architecture": "llama-2-7b"}, "reward": slow}
+    spec = small_job(models=models, algorithm="grpo", workload__kl="none", **ONE_GPU_POOL)
+    found = reasons(spec)
+    assert found[0].over_bytes is not None
+    assert found[0].over_bytes > 0
+    assert any(reason.remedy and "GPUs" in reason.remedy for reason in found), found
 
 
 @pytest.mark.slow
