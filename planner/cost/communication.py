@@ -71,12 +71,12 @@ def collective_seconds(
     """Seconds of one collective in groups of `group_size` GPUs, `stride` apart, all at once.
 
     Arguments broadcast. A group of one costs nothing. Groups start at a domain's first GPU or
-    tile it; `send_recv` is between two GPUs `stride` apart, whatever the group.
+    tile it; `send_recv` is one step of a ring: each GPU of a group sends to the next.
     """
     (size, group, gap), shape = broadcast_columns(size_bytes, group_size, stride)
     if collective == "send_recv":
         sent = point_to_point_seconds(
-            pool, profile, size, crosses_node=gap >= pool.nvlink_domain_gpus, links=links
+            pool, profile, size, crosses_node=gap * group > pool.nvlink_domain_gpus, links=links
         )
         seconds, source = sent
     else:

@@ -274,6 +274,17 @@ def test_point_to_point() -> None:
     np.testing.assert_array_equal(same.seconds, found.seconds[1])
 
 
+def test_a_ring_beyond_a_node_goes_over_the_network() -> None:
+    """Its GPUs are neighbours, but the last of a node sends to the first of the next."""
+    h100 = pool("h100")
+    inside, beyond = timed(h100, "send_recv", 67108864, group=[8, 16], stride=1).seconds
+    assert beyond == timed(h100, "send_recv", 67108864, group=2, stride=8).seconds
+    assert inside < 0.2 * beyond
+    # Four tensor ranks each, so that two context ranks fill a node and four do not.
+    two, four = timed(h100, "send_recv", 67108864, group=[2, 4], stride=4).seconds
+    assert (two, four) == (inside, beyond)
+
+
 def test_rows_are_independent() -> None:
     rng = np.random.default_rng(5)
     h100 = pool("h100")
