@@ -61,7 +61,13 @@ class Job:
         return ModelEngines(model.architecture, model.trainable, engines, workload.training_stack)
 
     def range_rules(
-        self, pool: Pool, layouts: Layouts, *, trains: bool, target: Target | None = None
+        self,
+        pool: Pool,
+        layouts: Layouts,
+        *,
+        trains: bool,
+        target: Target | None = None,
+        is_shadow: bool = False,
     ) -> Iterator[Rule]:
         """Rules of a target, the job's own by default, on the range and ranks of a copy."""
         return (target or self.target).range_rules(
@@ -70,6 +76,7 @@ class Job:
             num_nodes=sum(each.num_nodes for each in self.pools),
             workload=self.spec.workload,
             trains=trains,
+            is_shadow=is_shadow,
             alternates=sum(model.trainable for model in self.models.values()) > 1,
         )
 

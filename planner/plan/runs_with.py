@@ -96,10 +96,11 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
     """What of one copy's range and ranks a target does not take."""
     row = _row(copy.layout, copy.offload)
-    trains = copy.kind == "home" and job.models[copy.role].trainable
-    rules = list(job.range_rules(_pool_of(job, copy), row, trains=trains, target=target))
-    if copy.kind == "shadow":
-        engines, pool = GenerationLayouts.of(row), _pool_of(job, copy)
+    is_shadow, pool = copy.kind == "shadow", _pool_of(job, copy)
+    trains = not is_shadow and job.models[copy.role].trainable
+    rules = list(job.range_rules(pool, row, trains=trains, target=target, is_shadow=is_shadow))
+    if is_shadow:
+        engines = GenerationLayouts.of(row)
         rules += target.engine_rules(engines, pool=pool)
         architecture = job.models[copy.role].architecture
         rules += target.server_rules(architecture, engines, pool=pool)

@@ -233,7 +233,10 @@ class Target:
             if len({pool.gpus_per_node for pool in spec.cluster.pools}) > 1:
                 return "cluster.pools", "their nodes have different numbers of GPUs"
         if self.cuda_only and (others := pools_without_cuda(spec)):
-            return "cluster.pools", f"pool {others[0]} has GPUs without CUDA"
+            return (
+                "cluster.pools",
+                f"pool {others[0]} has GPUs without CUDA, and only those with it are described",
+            )
         return self._refuses_schedule(spec)
 
     def _refuses_schedule(self, spec: JobSpec) -> tuple[str, str] | None:
@@ -278,6 +281,7 @@ class Target:
         num_nodes: int,
         workload: WorkloadSpec,
         trains: bool,
+        is_shadow: bool = False,
         alternates: bool = False,
     ) -> Iterator[Rule]:
         """Rules on the range of a copy, and on its ranks' shares of a batch.
@@ -288,6 +292,7 @@ class Target:
             num_nodes: Nodes of the whole cluster.
             workload: What it trains on or scores.
             trains: False for models that only score, and for shadows.
+            is_shadow: Whether it only generates: an engine takes requests one by one.
             alternates: Whether the job has several models that train.
         """
         each = pool.gpus_per_node
@@ -299,7 +304,7 @@ class Target:
             batch = workload.sequences_per_update
             words = f"data ranks divide the {batch} sequences of an update"
             yield words, batch % layouts.data_parallel_size == 0
-        if self.whole_prompts:
+        if self.whole_prompts and not is_shadow:
             prompts, batch = workload.prompts_per_iteration, workload.sequences_per_update
             ranks = layouts.data_parallel_size
             words = f"data ranks divide the {prompts} prompts, and an update has {batch} sequences"

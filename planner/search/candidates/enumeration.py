@@ -175,7 +175,7 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     layouts = _layouts(list(dict.fromkeys(rows)))
     engines = GenerationLayouts.of(layouts)
     rules = [
-        *job.range_rules(pool, layouts, trains=False),
+        *job.range_rules(pool, layouts, trains=False, is_shadow=True),
         *job.target.engine_rules(engines, pool=pool),
         *job.target.server_rules(model.architecture, engines, pool=pool),
     ]

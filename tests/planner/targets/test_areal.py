@@ -154,6 +154,14 @@ def test_the_check_refuses_layouts_and_settings_that_areal_lacks() -> None:
     assert any("generates on GPUs of their own" in line for line in found), found
 
 
+def test_engines_take_prompts_one_by_one() -> None:
+    """Of the 64 prompts 48 ranks that train would take no whole number; engines may be as many."""
+    grpo = plan_of(SAMPLE["grpo"])
+    three = relaid(grpo, "actor.shadow", data_parallel_size=3, tensor_parallel_size=1)
+    found = refusals(resolve(three.spec), three.placement(), AREAL)
+    assert not any("prompts" in line for line in found), found
+
+
 def test_engines_may_differ_from_model_to_model() -> None:
     plan = plan_of(SAMPLE["ppo, critic apart"])
     engines = {copy.role: copy.engine for copy in plan.copies if copy.kind == "home"}
