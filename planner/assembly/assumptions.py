@@ -15,6 +15,8 @@ from automap.planner.spec import UNSTATED_CONCURRENCY
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.tables import ANY, TARGETS
 
+SLOW_FUNCTION_SECONDS = 120.0
+"""What a batch may take in one process without a warning: a part of most iterations."""
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
 """Bandwidth per GPU below which a network is remarked on: one gigabit Ethernet port for each GPU.
 Clusters that train have at least ten times as much."""
@@ -26,7 +28,7 @@ def assumptions(job: Job) -> list[str]:
         *warnings(job),
         *length_warnings(job),
         *_functions_without_seconds(job),
-        *_unstated_concurrency(job),
+        *_unstated_concurrency(job, slow=False),
         *_derived_tables(job),
         *_corrected_prices(job),
         *_nothing_between_calls(job),
@@ -48,14 +50,22 @@ def _functions_without_seconds(job: Job) -> Iterator[str]:
             )
 
 
-def _unstated_concurrency(job: Job) -> Iterator[str]:
-    """Name the functions and services of which it is not said how many responses they score."""
+def _unstated_concurrency(job: Job, *, slow: bool) -> Iterator[str]:
+    """Name the functions and services of which it is not said how many responses they score.
+
+    `slow`: those that would take long for a batch in one process, or all others.
+    """
+    responses = job.spec.workload.num_sequences
     for role, model in job.spec.models.items():
         served = model if model.remote is None else model.remote
-        if not model.needs_gpus and served.seconds_per_response and model.open_requests is None:
+        alone = responses * served.seconds_per_response
+        if model.needs_gpus or not alone or model.open_requests is not None:
+            continue
+        if slow == (alone > SLOW_FUNCTION_SECONDS):
             yield (
                 f"models.{role}: its concurrency is not given and priced as "
-                f"{UNSTATED_CONCURRENCY} responses at once, but a run has one process for it"
+                f"{UNSTATED_CONCURRENCY} responses at once, but a run has one process for it, "
+                f"which takes {alone:,.3g} s for {responses:,} responses"
             )
 
 
@@ -63,6 +73,7 @@ def warnings(job: Job) -> list[str]:
     """Assumptions that ask for something to be done before the plan is used."""
     return [
         *_nothing_known_runs_it(job),
+        *_unstated_concurrency(job, slow=True),
         *_missing_precisions(job),
         *_disturbed_profiles(job),
         *_outdated_corrections(job),

@@ -27,7 +27,8 @@ def runner(plan: Plan, *, unicode: bool) -> Text:
 
 def network(plan: Plan, assumed: AssumedNetwork) -> str:
     """The network that one pool is assumed to have, and the plan's seconds at a quarter of it."""
-    slower = assumed.iteration_seconds_at_a_quarter
+    # The next tick of the search, where the network does not matter, may be the faster one.
+    slower = max(assumed.iteration_seconds_at_a_quarter, plan.iteration_seconds)
     return (
         f"network of {assumed.pool}: not given, {assumed.inter_node_bytes_per_second / 1e9:g} GB/s "
         f"per GPU assumed; at a quarter of it {formats.seconds(slower)} s per iteration "

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from automap.planner.assembly.assumptions import assumptions
+from automap.planner.assembly.assumptions import assumptions, warnings
 from automap.planner.catalogue import gpu_types
 from automap.planner.errors import SpecError
 from automap.planner.job.resolution import resolve
@@ -125,3 +125,10 @@ def test_a_concurrency_that_is_not_given_is_told(kind: str) -> None:
     (line,) = told()
     assert line.startswith("models.reward: its concurrency is not given and priced as 64 responses")
     assert told(concurrency=64) == []
+    # What one process takes for a batch is worth a warning, unless it is nothing.
+    job = resolve(small_job(models__reward={"function": True, "seconds_per_response": 0.5}))
+    responses = job.spec.workload.num_sequences
+    assert line.endswith(f"which takes {responses * 0.5:g} s for {responses} responses")
+    assert any("concurrency" in each for each in warnings(job)) == (responses * 0.5 > 120)
+    slow = resolve(small_job(models__reward={"function": True, "seconds_per_response": 50.0}))
+    assert any("concurrency" in each for each in warnings(slow))
