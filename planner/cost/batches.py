@@ -69,28 +69,25 @@ def micro_batch_tokens(lengths: SequenceLengths, micro_batch_size: IntArray) -> 
     return np.ceil(tokens - 1e-6).astype(np.int64)
 
 
-def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
-    """Tokens that memory must hold for so many sequences at once.
+def token_budgets(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
+    """Tokens up to which a micro-batch is filled where the plan has so many sequences.
 
-    One longest sequence beside mean ones, or the mean plus three deviations of the sum, whichever
-    is more; never more than all at the maximum.
+    One longest sequence beside mean ones, or the mean plus `TOKEN_BUDGET_SIGMAS` deviations of the
+    sum, whichever is more; never more than all at the maximum.
     """
     count = np.asarray(num_sequences, dtype=np.float64)
     mean, deviation = lengths.mean_tokens, lengths.deviation_tokens
     one_longest = lengths.max_tokens + (count - 1) * mean
-    spread = count * mean + constants.PEAK_TOKENS_SIGMAS * deviation * np.sqrt(count)
+    spread = count * mean + constants.TOKEN_BUDGET_SIGMAS * deviation * np.sqrt(count)
     tokens = np.minimum(np.maximum(one_longest, spread), count * lengths.max_tokens)
     whole: IntArray = np.ceil(tokens - 1e-6).astype(np.int64)
     return whole
 
 
 def token_budget(workload: WorkloadSpec, micro_batch_size: int) -> int:
-    """Tokens that software may fill a micro-batch with, sized for so many sequences.
-
-    Never fewer than of the longest sequence; see `peak_tokens`.
-    """
+    """Tokens to fill a micro-batch up to, never fewer than of the longest; see `token_budgets`."""
     sequences = np.array([micro_batch_size], dtype=np.int64)
-    return int(peak_tokens(sequence_lengths(workload), sequences)[0])
+    return int(token_budgets(sequence_lengths(workload), sequences)[0])
 
 
 def micro_batches(

@@ -35,9 +35,14 @@ and connection, 16-32 channels, send and receive for ring and tree. Chosen, and 
 HOST_SHARE = 0.9
 """Share of a node's host memory that offloaded state may take. Chosen: a tenth is left for the
 software."""
-PEAK_TOKENS_SIGMAS = 3.0
-"""Memory is sized for the token sum of the micro-batches held at once at mean + 3 sigma (or one
-longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
+TOKEN_BUDGET_SIGMAS = 3.0
+"""Micro-batches that are filled have the mean of so many sequences + 3 sigma (or one longest
+sequence plus means, if that is more). Chosen: room for almost any so many sequences; it is a limit
+that the software keeps, so memory holds no more."""
+PEAK_ITERATIONS = 500
+"""Memory is sized for the fullest micro-batch of a run of so many iterations, where software takes
+sequences as they come. Chosen: published RLHF runs have a few hundred to a few thousand; the
+fullest of ten times as many has at most 10 % more tokens."""
 
 # --- training and scoring ------------------------------------------------------------------
 NO_TENSOR_CORE_SHARE = 1 / 16

@@ -5,9 +5,10 @@ import numpy as np
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, KEPT_BYTES
 from automap.planner.cost import constants
-from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.estimates import BytesColumns
 from automap.planner.cost.intervals import largest_estimate
+from automap.planner.cost.peaks import peak_tokens
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import (
     StageParameters,
@@ -321,7 +322,8 @@ def communication_buffer_bytes(
 
     NCCL's own, the gathered sequence of a tensor group, and what stages send each other.
     """
-    tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    peak = peak_tokens(workload, lengths, micro_batch_size)
+    tokens = ceil_div(peak, layouts.context_parallel_size)
     element = constants.PRECISION_BYTES[workload.precision]
     whole = tokens * model.architecture.hidden_size * element
     gathered = np.where(layouts.tensor_parallel_size > 1, whole, 0)

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from automap.planner.cost import constants
-from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.batches import SequenceLengths, token_budgets
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
 
@@ -30,7 +30,8 @@ def expected_largest(count: int) -> float:
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
-def _expected_largest(counts: IntArray) -> FloatArray:
+def expected_largests(counts: IntArray) -> FloatArray:
+    """`expected_largest` of every count [row]."""
     first, inverse = distinct_rows(counts)
     values = np.array([expected_largest(count) for count in counts[first].tolist()])
     return np.asarray(values[inverse], dtype=np.float64)
@@ -41,7 +42,7 @@ def slowest_gpu(num_gpus: IntArray) -> FloatArray:
 
     1 up to `REFERENCE_GPUS`.
     """
-    largest = _expected_largest(np.maximum(num_gpus, REFERENCE_GPUS))
+    largest = expected_largests(np.maximum(num_gpus, REFERENCE_GPUS))
     node = constants.GPU_SPEED_SPREAD * expected_largest(REFERENCE_GPUS)
     return (1.0 + constants.GPU_SPEED_SPREAD * largest) / (1.0 + node)
 
@@ -55,7 +56,7 @@ def fullest(lengths: SequenceLengths, *, sequences: IntArray, draws: IntArray) -
     mean = lengths.mean_tokens
     variation = lengths.deviation_tokens / mean
     root = np.sqrt(np.maximum(sequences, 1))
-    normal = _expected_largest(draws)
+    normal = expected_largests(draws)
     skewed = np.maximum((normal**2 - 1.0) * lengths.skewness / (6.0 * root), 0.0)
     factor = 1.0 + variation * np.where(normal > 0.0, normal + skewed, 0.0) / root
     at_most: FloatArray = np.minimum(factor, max(lengths.max_tokens / mean, 1.0))
@@ -123,7 +124,7 @@ def _filled_waits(
     the longest sequence of all, and shortest ones beside it, has more: all have equally many.
     """
     tokens = np.minimum(
-        peak_tokens(lengths, micro_batch_size), sequences_per_rank * lengths.mean_tokens
+        token_budgets(lengths, micro_batch_size), sequences_per_rank * lengths.mean_tokens
     )
     larger = np.maximum(tokens / (micro_batch_size * lengths.mean_tokens), 1.0)
     one, sequences = np.ones_like(sequences_per_rank), np.maximum(sequences_per_rank, 1)

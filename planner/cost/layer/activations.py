@@ -7,9 +7,10 @@ import numpy as np
 from automap.planner.catalogue.architecture import LayerGroup, ModelArchitecture, layer_groups
 from automap.planner.catalogue.layer_kinds import LatentAttention, Mlp
 from automap.planner.cost import constants
-from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.layer.attended import attends, mixer_width
 from automap.planner.cost.memory import product_precision
+from automap.planner.cost.peaks import peak_tokens
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import (
     attention_linears,
@@ -222,13 +223,14 @@ def activation_bytes(
     that one holds, were it the fullest or not.
     """
     tensor = layouts.tensor_parallel_size
-    one = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    peak = peak_tokens(workload, lengths, micro_batch_size)
+    one = ceil_div(peak, layouts.context_parallel_size)
     many = _tokens_in_flight(
+        workload,
         lengths,
         layouts,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        filled=stack_of(workload).balances_tokens,
     )
     kept = _kept_per_token(model, workload, lengths, layouts, recompute)
     working = one * kept.working
@@ -245,25 +247,25 @@ def activation_bytes(
 
 
 def _tokens_in_flight(
+    workload: WorkloadSpec,
     lengths: SequenceLengths,
     layouts: Layouts,
     *,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
-    filled: bool,
 ) -> FloatArray:
     """Tokens whose activations one GPU of the first stage holds [candidate].
 
-    Micro-batches that are `filled` all have as many tokens as one is sized for, as long as there
-    are so many; of others one has the longest sequence.
+    Filled micro-batches all have as many tokens as one is sized for, as long as there are so many;
+    of others the sequences of all that are held are drawn together.
     """
     in_flight = micro_batches_in_flight(layouts, num_micro_batches)
-    if filled:
-        most = peak_tokens(lengths, micro_batch_size * num_micro_batches)
-        tokens = np.minimum(in_flight * peak_tokens(lengths, micro_batch_size), most)
-        return tokens / layouts.context_parallel_size
+    if stack_of(workload).balances_tokens:
+        most = peak_tokens(workload, lengths, micro_batch_size * num_micro_batches)
+        each = peak_tokens(workload, lengths, micro_batch_size)
+        return np.minimum(in_flight * each, most) / layouts.context_parallel_size
     held = np.ceil(micro_batch_size * np.maximum(in_flight, 1)).astype(np.int64)
-    tokens = ceil_div(peak_tokens(lengths, held), layouts.context_parallel_size)
+    tokens = ceil_div(peak_tokens(workload, lengths, held), layouts.context_parallel_size)
     many: FloatArray = tokens * (in_flight / np.maximum(held / micro_batch_size, 1))
     return many
 
@@ -342,7 +344,8 @@ def forward_activation_bytes(
     Nothing is kept for a backward pass: one layer's working set at a time, without dropout.
     """
     arch, tensor = model.architecture, layouts.tensor_parallel_size
-    tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    peak = peak_tokens(workload, lengths, micro_batch_size)
+    tokens = ceil_div(peak, layouts.context_parallel_size)
     layers = [
         layer_activation_bytes(
             group.sizes,

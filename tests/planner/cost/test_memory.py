@@ -5,7 +5,7 @@ import pytest
 
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.cost import constants, memory
-from automap.planner.cost.batches import peak_tokens, sequence_lengths
+from automap.planner.cost.batches import sequence_lengths, token_budgets
 from automap.planner.cost.intervals import bounds
 from automap.planner.cost.layer.activations import activation_bytes, layer_activation_bytes
 from automap.planner.cost.operators.profile import load_profile
@@ -210,9 +210,9 @@ def test_a_margin_leaves_the_usable_memory_that_the_interval_of_a_full_gpu_takes
     assert filled[3] < filled[4] == filled[5] == usable
 
 
-def test_peak_tokens_cover_one_longest_sequence_and_never_exceed_all_at_the_maximum() -> None:
+def test_token_budgets_cover_one_longest_sequence_and_never_exceed_all_at_the_maximum() -> None:
     lengths = sequence_lengths(workload(response_length={"p50": 500, "p90": 2000, "max": 8192}))
-    tokens = peak_tokens(lengths, ints(1, 2, 8, 64))
+    tokens = token_budgets(lengths, ints(1, 2, 8, 64))
     assert tokens[0] == lengths.max_tokens
     assert np.all(np.diff(tokens) > 0)
     assert np.all(tokens <= ints(1, 2, 8, 64) * lengths.max_tokens)
