@@ -48,8 +48,8 @@ def _note_as_they_come(settings: Settings, workload: WorkloadSpec, role: str) ->
     if lengths.deviation_tokens > MUCH_SPREAD * lengths.mean_tokens:
         switch = settings.key("dynamic_batches", role)
         told = (
-            f"{switch} is off, so some micro-batches have more tokens than others, and the rest "
-            "wait for them; the price assumes equally many, as with it on"
+            f"{switch} is off, so some micro-batches have more tokens than others: the rest wait "
+            "for them, and they need more memory; the price assumes equally many, as with it on"
         )
         settings.note("not priced", told, settings.given("dynamic_batches", role))
 

@@ -5,8 +5,10 @@ from automap.planner.targets.framework import FrameworkRollout, FrameworkTarget,
 
 OPENRLHF_ZERO = FrameworkTraining(
     name="zero",
-    # Transformers' own layers with FlashAttention-2, as under verl's FSDP; dealt at random.
-    stacks=("transformers", "fsdp", "fsdp-eager"),
+    # Transformers' own layers with FlashAttention-2, as under verl's FSDP. With
+    # train.dynamic_batch_enable it deals samples evenly to ranks and to micro-batches
+    # (trainer/ppo_utils/replay_buffer.py, experience_maker.py).
+    stacks=("transformers-filled", "transformers", "fsdp", "fsdp-eager"),
     # AutoTP splits nothing but the products, which no price knows (docs/guides/exporting.md).
     dimensions=frozenset({"context"}),
     # ZeRO 1, 2 and 3; models that only score are whole but under ZeRO 3.
