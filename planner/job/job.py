@@ -12,7 +12,7 @@ from automap.planner.spec import JobSpec
 from automap.planner.targets.capabilities import Rule
 from automap.planner.targets.target import ModelEngines, Target
 
-FULL_DOMAIN_SHARE = 0.8
+FULL_DOMAIN_SHARE = 0.6
 """The share of an NVLink domain's memory that the weights of a rollout may fill: the rest is for
 what the GPU's software keeps, and a cache worth having."""
 
