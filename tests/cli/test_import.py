@@ -208,7 +208,7 @@ def test_the_verdict_is_one_and_has_its_exit_code(
     code, out, _ = call(capsys, "advise", str(launch), *GIVEN)
     assert code == 3
     assert "were it to run as it says" in out
-    assert "no change was found with which it runs as it says" in out.splitlines()[-1]
+    assert "left to you, as no change was found that mends it: " in out.splitlines()[-1]
 
 
 def test_adapters_that_no_price_has_are_of_the_verdict(

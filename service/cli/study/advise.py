@@ -189,7 +189,8 @@ def _summary(advice: Advice) -> str:
     if then is None:
         return f"no change was found with which it fits{best}"
     if advice.left:
-        return f"no change was found with which it runs as it says{best}"
+        left = formats.printable("; ".join(each.summary for each in advice.left))
+        return f"left to you, as no change was found that mends it: {left}{best}"
     if not advice.changes or now is None:
         least = f"{100 * advice.least_share:g} %"
         told = f"nothing is worth it: no change saves {least} of {formats.seconds(then)} s"
