@@ -3,9 +3,9 @@
     python -m benchmarks.conversions [--from openrlhf@0.11.2] [--to verl@0.9.1]
 
 Every launch is given a GPU type, lengths and the options that its file names, and is converted as
-by `automap convert --nearest`. What is kept of each is printed, then how many are converted as they
-are, with all of their sizes, with some of them, and not at all. Searches of the whole job, where
-nothing can be kept, are made as well.
+by `automap convert`. What is kept of each is printed, then how many are converted as they are, with
+all of their sizes, with some of them, and not at all. Searches of the whole job, where nothing can
+be kept, are made as well.
 """
 
 import argparse

@@ -15,20 +15,20 @@ from automap.planner.targets.tables import TARGETS, inside, left_open
 
 KL_COEFFICIENTS = {"kl_coefficient", "kl_loss_coefficient"}
 """Weights of the KL divergence: one for loss and reward, or one for each."""
+CLIPS = {"clip_low", "clip_high"}
+"""Clips of the importance ratio, which are one setting in places: `clips`."""
 NO_PLAN_HAS = (
     OF_THE_RUN
     | KL_COEFFICIENTS
+    | CLIPS
     | {
         "advantage_deviation",
         "advantage_mean",
-        "clip_low",
-        "clip_high",
         "clips",
         "correction",
         "environment",
         "importance_correction",
         "kl_estimator",
-        "kl_in_reward",
         "loss",
         "model",
         "outlier_mask",
@@ -47,6 +47,8 @@ class Carried(ResultModel):
     """Variable that the new launch asks for → what the old one has there."""
     lost: list[ImportedSetting]
     """What the new launch does not say."""
+    instead: dict[str, str]
+    """Key of what is lost → what the new launch says in its place, where it says anything."""
 
 
 def carried(imported: Imported, launch: Launch) -> Carried:
@@ -58,28 +60,46 @@ def carried(imported: Imported, launch: Launch) -> Carried:
     decided, names = decisions_of(ours), decisions_of(theirs)
     written = {names[each.key]: each for each in launch.settings if each.key in names}
     of_key = {key.lstrip("+"): decision for key, decision in decided.items()}
-    had, lost = dict[str, str](), list[ImportedSetting]()
+    unused = _coefficient_without_effect(imported, ours)
+    had, instead, lost = dict[str, str](), dict[str, str](), list[ImportedSetting]()
     for each in imported.settings:
         decision, role = of_key.get(each.key, ("", JOB))
         in_plan = each.decides and decision not in NO_PLAN_HAS
         if in_plan and not _priced_as_another(ours, decision, imported.values.get(each.key)):
             continue
-        there = next(_same(decision, role, written), None)
+        there = next(_same(decision, role, written), None) if decision != unused else None
         if there is not None and there.placeholder:
             had[there.value] = each.value
         elif there is None or _value(there) != imported.values.get(each.key):
             lost.append(each)
-    return Carried(had=had, lost=lost)
+            if there is not None:
+                instead[each.key] = f"{there.key}={there.value}"
+    return Carried(had=had, lost=lost, instead=instead)
 
 
 def _same(
     decision: str, role: str, written: dict[tuple[str, str], LaunchSetting]
 ) -> Iterator[LaunchSetting]:
-    """Settings of the other launch that say the same of a role, or of the whole job."""
-    names = KL_COEFFICIENTS if decision in KL_COEFFICIENTS else {decision}
-    for name, of in written:
-        if name in names and (role == of or JOB in (role, of)):
-            yield written[name, of]
+    """Settings of the other launch that say the same of a role, or of the whole job.
+
+    Those that are to be filled in come first.
+    """
+    names = {decision}
+    if decision in KL_COEFFICIENTS:
+        names |= KL_COEFFICIENTS
+    elif decision in CLIPS:
+        names.add("clips")
+    named = (key for key in written if key[0] in names)
+    found = [key for key in named if role == key[1] or JOB in (role, key[1])]
+    for key in sorted(found, key=lambda key: (not written[key].placeholder, key[0] != decision)):
+        yield written[key]
+
+
+def _coefficient_without_effect(imported: Imported, source: Framework) -> str | None:
+    """The weight of a KL divergence that the launch does not have, in a framework with two."""
+    if not all(source.knows(each) for each in KL_COEFFICIENTS):
+        return None
+    return "kl_coefficient" if imported.spec.workload.kl == "loss" else "kl_loss_coefficient"
 
 
 def _priced_as_another(source: Framework, decision: str, value: Any) -> bool:

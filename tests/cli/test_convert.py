@@ -126,15 +126,15 @@ def test_what_is_learned_is_said_to_be_lost(
     assert not {"--rollout.batch_size", "--rollout-batch-size"} & found.keys()
 
 
-def test_what_the_other_cannot_be_told_is_refused_or_planned_inside_it(
+def test_what_the_other_cannot_be_told_is_planned_inside_it_or_refused_with_exact(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN)
+    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN, "--exact")
     assert (code, out) == (2, "")
     assert "slime@0.3.1 cannot be told what this launch says" in err
     assert "an engine other than SGLang" in err
-    assert "--nearest exports" in err
-    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN, "--nearest", "--quiet")
+    assert "without --exact the plan is written that keeps the most of it" in err
+    code, out, err = call(capsys, "convert", GRPO, *TO_SLIME, *GIVEN, "--quiet")
     assert (code, out.startswith("#!/usr/bin/env bash")) == (0, True)
     assert "it generates with sglang, as slime@0.3.1 has no vllm" in err
     assert "copy actor: " in err
@@ -146,7 +146,7 @@ OPENRLHF = ("--from", "openrlhf@0.11.2", "--to", "verl@0.9.1")
 def nearest(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], str]:
     """Key → value of the nearest launch for verl, and what is said beside it."""
     launch = str(LAUNCHES / "openrlhf" / f"{name}.sh")
-    code, out, err = call(capsys, "convert", launch, *OPENRLHF, *GIVEN, "--nearest", "--json")
+    code, out, err = call(capsys, "convert", launch, *OPENRLHF, *GIVEN, "--json")
     assert code == 0
     return {each["key"]: each["value"] for each in json.loads(out)["settings"]}, err
 
@@ -154,11 +154,9 @@ def nearest(name: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, st
 def test_the_nearest_launch_changes_only_what_the_other_cannot_be_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, _, err = call(
-        capsys, "convert", str(LAUNCHES / "openrlhf" / "hybrid-grpo.sh"), *OPENRLHF, *GIVEN
-    )
+    launch = str(LAUNCHES / "openrlhf" / "hybrid-grpo.sh")
+    code, _, err = call(capsys, "convert", launch, *OPENRLHF, *GIVEN, "--exact")
     assert (code, "a reference under FSDP that stays on the GPUs" in err) == (2, True)
-    assert "--nearest exports the plan that keeps the most of it" in err
     found, err = nearest("hybrid-grpo", capsys)
     assert found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "2"
     assert found["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] == "4"
@@ -180,6 +178,50 @@ def test_what_cannot_be_kept_is_planned_anew_and_said(capsys: pytest.CaptureFixt
     assert "; planned anew: GPUs and layouts, sharding" in err
     assert found["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "2"
     assert found["trainer.nnodes"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("target", "had"),
+    [
+        ("openrlhf@0.11.2", "0.002"),
+        ("nemo-rl@0.7.0", "0.002"),
+        ("trl@1.16.0", "0.002"),
+        ("skyrl@0.3.0", None),
+        ("slime@0.3.1", "0.002"),
+        ("areal@1.0.4", "0.002"),
+    ],
+)
+def test_a_usual_launch_of_verl_is_one_of_every_other_framework(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, target: str, had: str | None
+) -> None:
+    text = Path(GRPO).read_text(encoding="utf-8")
+    text = text.replace("kl_loss_coef=0.001", "kl_loss_coef=0.002 algorithm.kl_ctrl.kl_coef=0.5")
+    clips = "actor_rollout_ref.actor.clip_ratio_low=0.1"
+    path = tmp_path / "verl.sh"
+    path.write_text(text.replace("$@", clips), encoding="utf-8")
+    to = ("--from", "verl@0.9.1", "--to", target)
+    code, out, err = call(capsys, "convert", str(path), *to, *GIVEN, "--json")
+    found = json.loads(out)
+    assert (code, found["target"]) == (0, target)
+    assert "kept of the launch: " in err
+    # Of two coefficients the one with effect is to be given again.
+    assert found["had"].get("KL_COEFFICIENT") == had
+    lost = {each["key"]: each["value"] for each in found["lost"]}
+    assert lost["algorithm.kl_ctrl.kl_coef"] == "0.5"
+    assert lost["actor_rollout_ref.actor.clip_ratio_low"] == "0.1"
+    there = found["instead"].get("actor_rollout_ref.actor.clip_ratio_low")
+    assert there is None or (there.partition("=")[2] in ("0.2", "0.2 0.2") and there in err)
+
+
+def test_a_launch_of_an_algorithm_that_the_other_lacks_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    to = ("--from", "verl@0.9.1", "--to", "trl@1.16.0")
+    code, out, err = call(capsys, "convert", str(LAUNCHES / "ppo-critic-7b.sh"), *to, *GIVEN)
+    assert (code, out) == (2, "")
+    assert "trl@1.16.0 cannot be told what this launch says" in err
+    assert "algorithm: it is ppo, and there are grpo, rloo" in err
+    assert "search.target" not in err
 
 
 def test_a_launch_that_does_not_run_as_it_says_is_converted_with_that_verdict(

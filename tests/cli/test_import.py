@@ -23,7 +23,7 @@ def test_a_launch_is_read_written_and_priced(
         capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--out", str(tmp_path), "--details"
     )
     assert (code, err) == (0, "")
-    assert "line 3: 32 of 36 settings decide something of a plan" in out
+    assert "line 3: 33 of 36 settings decide something of a plan" in out
     assert "line 28: actor_rollout_ref.rollout.n" not in out
     assert "variables that the script does not set are not set outside: HOME" in out
     assert "per iteration" in out

@@ -123,9 +123,9 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     if workload.kl == "loss":
         lines.ask("kl_loss_coefficient", "KL_COEFFICIENT", what)
     if workload.kl == "reward":
-        lines.ask("kl_in_reward", "KL_COEFFICIENT", what)
+        lines.ask("kl_coefficient", "KL_COEFFICIENT", what)
     else:
-        lines.add("kl_in_reward", 0.0, because)
+        lines.add("kl_coefficient", 0.0, because)
     recomputed = subject.call("actor", "forward") is not None
     why = "actor.forward computes them again" if recomputed else "no call computes them again"
     lines.add("old_log_probs_of_rollout", not recomputed, why)

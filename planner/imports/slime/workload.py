@@ -73,8 +73,8 @@ def _kl(settings: Settings) -> str:
     """Where the divergence is; a coefficient that is not known is above 0."""
     in_loss = settings.flag("kl_in_loss")
     settings.needless("kl_loss_coefficient")
-    known = settings.needless("kl_in_reward")
-    value = settings.value("kl_in_reward") if known else 1.0
+    known = settings.needless("kl_coefficient")
+    value = settings.value("kl_coefficient") if known else 1.0
     in_reward = value not in (0, None)
     if in_reward and in_loss:
         told = "the KL divergence is in the reward and in the loss: priced once, in the reward"

@@ -80,6 +80,8 @@ def _name(settings: Settings) -> str:
 
 def _kl(settings: Settings) -> str:
     in_reward, in_loss = settings.flag("kl_in_reward"), settings.flag("kl_in_loss")
+    for coefficient in ("kl_coefficient", "kl_loss_coefficient"):
+        settings.needless(coefficient)
     if in_reward and in_loss:
         told = "the KL divergence is in the reward and in the loss: priced once, in the reward"
         settings.note("contradiction", told, settings.given("kl_in_loss"))

@@ -297,9 +297,9 @@ class ConvertArguments:
     out: str = option(
         "Where the new launch goes. -: standard output.", short="-o", metavar="DIR|-", default="-"
     )
-    nearest: bool = flag(
-        "Where the other framework cannot be told it, write the plan inside that which keeps the "
-        "most of it; every change is shown."
+    exact: bool = flag(
+        "Refuse a launch that the other framework cannot be told as it is; default: write the plan "
+        "inside that which keeps the most of it, and show every change."
     )
 
 

@@ -9,7 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from automap.planner import Imported, Launch, Plan, export, hazards, import_launch
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, NotExportableError
+from automap.planner.errors import (
+    InfeasibleError,
+    NoSolutionInTimeError,
+    NotExportableError,
+    SpecError,
+)
 from automap.planner.frameworks import framework
 from automap.planner.studies import (
     EVERYTHING,
@@ -52,7 +57,7 @@ from automap.service.cli.terminal.failures import (
 
 WIDTH = 100
 """Characters of a setting that is lost."""
-NEAREST = "--nearest exports the plan that keeps the most of it"
+EXACT = "without --exact the plan is written that keeps the most of it"
 
 
 def run_convert(given: ConvertArguments) -> None:
@@ -107,9 +112,13 @@ def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArg
         try:
             return export(plan, given.target)
         except NotExportableError as error:
-            if not given.nearest:
-                raise BadInputError(refusal, [*reasons_of(error), NEAREST]) from None
-    other, what = _nearest(backend, imported, given)
+            if given.exact:
+                raise BadInputError(refusal, [*reasons_of(error), EXACT]) from None
+    try:
+        other, what = _nearest(backend, imported, given)
+    except SpecError as error:
+        # No plan inside it is of the same job: another algorithm, say.
+        raise BadInputError(refusal, [error.message]) from None
     try:
         launch = export(other, given.target)
         if what:
@@ -160,7 +169,11 @@ def _show_kept(imported: Imported, launch: Launch, kept: Carried, out: Console) 
     where = f"{imported.target} -> {launch.target}"
     _show_lines(
         f"lost ({where}): no plan has it, and the new launch does not say it",
-        (f"line {each.line}: {_short(f'{each.key}={each.value}')}" for each in kept.lost),
+        (
+            f"line {each.line}: {_short(f'{each.key}={each.value}')}"
+            + (f"; the new launch has {kept.instead[each.key]}" if each.key in kept.instead else "")
+            for each in kept.lost
+        ),
         out,
     )
     for kind, heading in SECTIONS.items():
