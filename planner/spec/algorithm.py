@@ -11,7 +11,7 @@ AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_
 
 _RELATIVES_OF_GRPO = {
     "gspo": "GSPO is GRPO with one importance ratio per response",
-    "dr_grpo": "Dr. GRPO is GRPO that divides by neither length nor spread",
+    "drgrpo": "Dr. GRPO is GRPO that divides by neither length nor spread",
     "cispo": "CISPO is GRPO that clips the weight of a token, not its loss",
 }
 """Algorithms whose calls are those of grpo, and their plans too; a run would train otherwise."""
@@ -23,10 +23,10 @@ def _canonical(given: object) -> object:
     if not isinstance(given, str):
         return given
     name = re.sub(r"[\s._-]+", "_", given.strip().lower().replace("++", "_plus_plus"))
-    if name in _RELATIVES_OF_GRPO:
+    if (relative := _RELATIVES_OF_GRPO.get(name.replace("_", ""))) is not None:
         raise FieldValueError(
             "",
-            f"{_RELATIVES_OF_GRPO[name]}; it makes the same calls, so its plan is that of grpo",
+            f"{relative}; it makes the same calls, so its plan is that of grpo",
             remedy="write grpo to plan it; a run of that plan trains with the loss of GRPO",
         )
     if name in _WITHOUT_ROLLOUTS:

@@ -8,35 +8,12 @@ from typing import Any
 from automap.executor.settings import RunSettings
 from automap.planner.plan import placement_json_schema
 from automap.planner.spec import ClusterSpec, job_spec_json_schema
+from automap.service.errors.names_elsewhere import FIELDS, INSTEAD
 
 Schema = Mapping[str, Any]
 Path = Sequence[str | int]
 
 _MOST_LISTED = 24
-_MEANT = {
-    "tp": "tensor_parallel_size",
-    "pp": "pipeline_parallel_size",
-    "dp": "data_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_parallel_size",
-    "n": "responses_per_prompt",
-    "num_generations": "responses_per_prompt",
-    "batch_size": "prompts_per_iteration",
-    "train_batch_size": "prompts_per_iteration",
-    "rollout_batch_size": "prompts_per_iteration",
-    "num_prompts": "prompts_per_iteration",
-    "prompt_tokens": "prompt_length",
-    "max_prompt_length": "prompt_length",
-    "response_tokens": "response_length",
-    "max_response_length": "response_length",
-    "max_new_tokens": "response_length",
-    "model": "architecture",
-    "model_path": "architecture",
-    "name": "architecture",
-    "gpu_type": "gpu",
-    "nodes": "num_nodes",
-}
-"""What people call fields elsewhere, and their names here."""
 
 
 def meant_field(path: Path, data: object) -> str:
@@ -46,12 +23,15 @@ def meant_field(path: Path, data: object) -> str:
 
 def remedy_of_unknown(path: Path, data: object) -> str:
     """What to do about a field that its mapping does not have; empty: nothing is known of it."""
-    if meant := meant_field(path, data):
-        return f"did you mean {meant!r}? Otherwise remove it"
     root = _root(path, data)
     if root is None:
         return ""
     document, inside = root
+    if meant := meant_field(path, data):
+        named = meant + _limit_of(str(path[-1]), meant, _at(path, data))
+        return f"did you mean {named!r}? Otherwise remove it"
+    if document == "spec" and (told := _of_elsewhere(inside)):
+        return told
     if len(inside) == 1 and (place := _place(str(path[-1]), document)):
         return f"it belongs in {place}"
     known = _missing_beside(path, data)
@@ -79,6 +59,24 @@ def field_of_spec(name: str) -> str:
     return next((path for path, field in fields.items() if f"{field}_".startswith(f"{name}_")), "")
 
 
+def _limit_of(name: str, meant: str, given: object) -> str:
+    """A limit of tokens, as frameworks have it, as the length that a job has; empty: it is none."""
+    is_limit = name in FIELDS and meant.endswith("_length") and isinstance(given, int)
+    return f": {{mean: MEAN, max: {given}}}" if is_limit else ""
+
+
+def _of_elsewhere(path: Path) -> str:
+    """What to write in a job spec for what only frameworks call so; empty: nothing is known."""
+    name = str(path[-1])
+    if name in INSTEAD:
+        return INSTEAD[name]
+    field = FIELDS.get(name, "")
+    if field in _fields(_schemas()["spec"], path[:-1]):
+        return f"it is {field!r} here, which is given: remove it"
+    place = _place(field, "spec")
+    return f"write {place}.{field}" if place else ""
+
+
 def _missing_beside(path: Path, data: object) -> list[str]:
     """The fields that the mapping around the end of a path may have, and has not."""
     root = _root(path, data)
@@ -104,8 +102,8 @@ def _tells(known: Sequence[str]) -> bool:
 
 def _meant(name: str, known: Sequence[str]) -> str:
     """The known field that is near, or the only one that has the name among its words."""
-    if _MEANT.get(name) in known:
-        return _MEANT[name]
+    if name in FIELDS or name in INSTEAD:
+        return FIELDS[name] if FIELDS.get(name) in known else ""
     if near := difflib.get_close_matches(name[:100], known, n=1, cutoff=0.75):
         return near[0]
     within = [each for each in known if f"_{name}_" in f"_{each}_"]

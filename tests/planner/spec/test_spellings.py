@@ -49,7 +49,7 @@ def test_reinforce_plus_plus_is_known_as_its_paper_writes_it() -> None:
     assert JobSpec.model_validate(document) == spec
 
 
-@pytest.mark.parametrize("name", ["gspo", "GSPO", "Dr. GRPO", "cispo"])
+@pytest.mark.parametrize("name", ["gspo", "GSPO", "Dr. GRPO", "dr_grpo", "drgrpo", "cispo"])
 def test_a_relative_of_grpo_is_answered_with_what_plans_alike(name: str) -> None:
     data = job_spec("grpo").model_dump(mode="json") | {"algorithm": name}
     wrong = what_is_wrong(JobSpec, data)

@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from automap.executor.settings import RunSettings
-from automap.planner.spec import JobSpec
+from automap.planner.spec import JobSpec, job_spec_json_schema
 from automap.service.errors.fields import FieldError, field_errors
+from automap.service.errors.names_elsewhere import FIELDS, INSTEAD
 from automap.service.errors.valid_fields import field_of_spec
 from tests.service.support.samples import changed, small_spec
 
@@ -46,6 +47,17 @@ def told(data: Any, content: type[JobSpec | RunSettings] = JobSpec) -> list[Fiel
         ("cluster", {"gpu": "h100", "num_nodes": 1}, "cluster", "write {pools: "),
         ("cluster", "64xH100", "cluster", "write {pools: "),
         ("cluster", 64, "cluster", "write {pools: "),
+        ("workload.rollout_n", 8, "workload.rollout_n", "it is 'responses_per_prompt' here"),
+        ("workload.n", 8, "workload.n", "it is 'responses_per_prompt' here, which is given"),
+        ("num_generations", 8, "num_generations", "write workload.responses_per_prompt"),
+        ("train_batch_size", 64, "train_batch_size", "write workload.prompts_per_iteration"),
+        ("workload.mini_batch_size", 64, "workload.mini_batch_size", "workload.updates_per_epoch"),
+        ("ppo_mini_batch_size", 64, "ppo_mini_batch_size", "workload.updates_per_epoch"),
+        ("max_response_length", 64, "max_response_length", "write workload.response_length"),
+        ("workload.kl_coef", 0.1, "workload.kl_coef", "write workload.kl: loss, reward or none"),
+        ("algorithm", "dr_grpo", "algorithm", "write grpo to plan it"),
+        ("algorithm", "drgrpo", "algorithm", "write grpo to plan it"),
+        ("algorithm", "gspo", "algorithm", "write grpo to plan it"),
         ("models.reward", {"function": "a.py:f"}, "models.reward.function", "run settings"),
         ("workload.rollout_engine", "vLLM", "workload.rollout_engine", "did you mean 'vllm'?"),
         ("algorithm", "own.py:PROGRAM", "algorithm", "automap plan"),
@@ -74,6 +86,34 @@ def test_a_name_of_another_framework_is_read_beside_what_is_missing() -> None:
     (error,) = told({**SPEC, "workload": workload})
     assert error.field == "workload.response_tokens"
     assert "'response_length'" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "remedy"),
+    [
+        ("responses_per_prompt", "rollout_n", "did you mean 'responses_per_prompt'?"),
+        ("prompts_per_iteration", "train_batch_size", "did you mean 'prompts_per_iteration'?"),
+        (
+            "response_length",
+            "max_response_length",
+            "did you mean 'response_length: {mean: MEAN, max: 64}'?",
+        ),
+        ("prompt_length", "max_prompt_length", "did you mean 'prompt_length: {mean: MEAN, max: 64"),
+    ],
+)
+def test_a_name_of_another_framework_in_place_of_a_field_is_one_mistake(
+    field: str, name: str, remedy: str
+) -> None:
+    workload = {key: value for key, value in SPEC["workload"].items() if key != field}
+    (error,) = told({**SPEC, "workload": {**workload, name: 64}})
+    assert error.field == f"workload.{name}"
+    assert remedy in error.remedy
+
+
+def test_names_elsewhere_are_of_fields_that_there_are() -> None:
+    known = str(job_spec_json_schema())
+    assert all(f"'{field}'" in known for field in FIELDS.values())
+    assert not FIELDS.keys() & INSTEAD.keys()
 
 
 def test_run_settings_have_fields_of_their_own() -> None:
