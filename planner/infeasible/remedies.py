@@ -68,9 +68,8 @@ def least_risk(spec: JobSpec, probe: "FeasibilityProbe") -> tuple[list[Reason], 
     needed = change.spec.search.max_out_of_memory_probability or 0.0
     allowed = resolve(spec).max_out_of_memory_probability
     summary = (
-        f"it fits with a chance of {100 * needed:.0f} % to run out of memory, and at most "
-        f"{100 * allowed:g} % is allowed: search.max_out_of_memory_probability: {needed:g} would "
-        "allow it"
+        f"no placement runs out of memory with a chance of less than {100 * needed:.0f} %, and at "
+        f"most {100 * allowed:g} % is allowed"
     )
     return [Reason(summary=summary, remedy=change.text)], [change]
 

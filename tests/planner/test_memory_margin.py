@@ -146,7 +146,7 @@ def test_where_only_the_margin_is_in_the_way_the_first_reason_says_what_would_do
     with pytest.raises(InfeasibleError) as error:
         make_plan(without_offload())
     first = error.value.reasons[0]
-    assert first.summary.startswith("it fits with a chance of")
+    assert first.summary.startswith("no placement runs out of memory with")
     assert first.remedy is not None
     enough = float(first.remedy.rsplit(" ", 1)[1])
     plan = make_plan(without_offload(**{FIELD: enough}))
@@ -159,7 +159,7 @@ def test_where_only_the_margin_is_in_the_way_the_first_reason_says_what_would_do
 @pytest.mark.thorough
 def test_the_margin_is_a_remedy_with_a_plan() -> None:
     found = explain_refusal(without_offload(search__time_limit_seconds=60))
-    assert found.reasons[0].summary.startswith("it fits with a chance of")
+    assert found.reasons[0].summary.startswith("no placement runs out of memory with")
     (remedy,) = [each for each in found.remedies if each.kinds == ["margin"]]
     assert remedy.plan.iteration_seconds > 0
 
