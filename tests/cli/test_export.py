@@ -37,10 +37,11 @@ def test_the_launch_in_the_examples_is_what_is_exported_now(
 def test_a_script_goes_into_a_folder(
     capsys: pytest.CaptureFixture[str], plan_file: str, tmp_path: Path
 ) -> None:
-    code, out, err = call(capsys, "export", plan_file, "--out", str(tmp_path))
+    folder = tmp_path / "new" / "folder"
+    code, out, err = call(capsys, "export", plan_file, "--out", str(folder))
     assert (code, err) == (0, "")
     assert "to be filled in: REWARD_FUNCTION, ACTOR_MODEL" in out
-    script = (tmp_path / "launch.sh").read_text(encoding="utf-8")
+    script = (folder / "launch.sh").read_text(encoding="utf-8")
     code, out, _ = call(capsys, "export", plan_file)
     assert (code, out) == (0, script)
 
@@ -85,14 +86,15 @@ def test_a_plan_that_verl_cannot_be_told_is_refused_with_every_reason(
     )
     path = tmp_path / "plan.json"
     path.write_text(plan_of(wanted).model_dump_json(by_alias=True), encoding="utf-8")
-    code, out, err = call(capsys, "export", str(path), "--out", str(tmp_path))
+    folder = tmp_path / "new"
+    code, out, err = call(capsys, "export", str(path), "--out", str(folder))
     assert (code, out) == (2, "")
     assert "the plan cannot be exported" in err
     assert "several epochs with generation on GPUs of its own" in err
     assert "instead: epochs: 1" in err
     assert "a reward model on a part of the actor's GPUs" in err
     assert "--nearest exports the best plan" in err
-    assert not (tmp_path / "launch.sh").exists()
+    assert not folder.exists()
 
 
 def test_the_nearest_plan_is_exported_with_what_it_changes(
@@ -140,7 +142,8 @@ def test_targets_say_what_they_cost_a_job(
     ("options", "words"),
     [
         (("--target", "verl@0.9"), ("--target", "verl@0.9.1")),
-        (("--out", "/no/such/folder"), ("no such folder",)),
+        (("--out", __file__), ("it is a file",)),
+        (("--out", f"{__file__}/folder"), ("cannot make",)),
     ],
 )
 def test_wrong_options_are_refused(

@@ -19,8 +19,9 @@ GIVEN = ("--gpu", "h100", "--lengths", "mean=300", "--prompt-lengths", "mean=120
 def test_a_launch_is_read_written_and_priced(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    folder = tmp_path / "new"
     code, out, err = call(
-        capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--out", str(tmp_path), "--details"
+        capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--out", str(folder), "--details"
     )
     assert (code, err) == (0, "")
     assert "line 3: 33 of 36 settings decide something of a plan" in out
@@ -28,11 +29,11 @@ def test_a_launch_is_read_written_and_priced(
     assert "variables that the script does not set are not set outside: HOME" in out
     assert "per iteration" in out
     assert "actor.train" in out
-    spec = JobSpec.model_validate(yaml.safe_load((tmp_path / "spec.yaml").read_text()))
-    placement = Placement.model_validate_json((tmp_path / "placement.json").read_text())
+    spec = JobSpec.model_validate(yaml.safe_load((folder / "spec.yaml").read_text()))
+    placement = Placement.model_validate_json((folder / "placement.json").read_text())
     assert spec.workload.prompts_per_iteration == 1024
     assert [copy.id for copy in placement.copies] == ["actor", "reference"]
-    files = str(tmp_path / "spec.yaml"), str(tmp_path / "placement.json")
+    files = str(folder / "spec.yaml"), str(folder / "placement.json")
     code, estimated, _ = call(capsys, "estimate", *files, "--quiet")
     assert code == 0
     assert estimated.splitlines()[0][:60] in out
@@ -146,7 +147,7 @@ def test_hostile_files_are_refused(
         (("verl@0.9.1", GRPO, "--gpu", "h1000"), "no GPU type"),
         (("verl@0.9.1", GRPO, *GIVEN, "--set", "NODES"), "give NAME=VALUE"),
         (("verl@0.9.1", GRPO, *GIVEN, "--model", "actor=nonsense"), "nonsense"),
-        (("verl@0.9.1", GRPO, *GIVEN, "--out", "no/such/folder"), "there is no such folder"),
+        (("verl@0.9.1", GRPO, *GIVEN, "--out", __file__), "it is a file"),
         (("verl@0.9.1", str(LAUNCHES / "seeds.sh"), *GIVEN), "data.seed=2"),
     ],
 )

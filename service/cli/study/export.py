@@ -25,7 +25,7 @@ from automap.service.cli.study.import_launch import reporting_launch, values_of
 from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, naming_options, reporting_check
-from automap.service.cli.terminal.files import write_file
+from automap.service.cli.terminal.files import make_folder, need_no_file, write_file
 
 SCRIPT = "launch.sh"
 NEAREST = "--nearest exports the best plan of its job that can be"
@@ -49,11 +49,13 @@ def run_export(given: ExportArguments) -> None:
 
 
 def folder_of(out: str, *, read: Sequence[str] = ()) -> Path | None:
-    """Where a launch goes; None: standard output. It does not go over a file that is read."""
+    """Where a launch goes; None: standard output. It does not go over a file that is read.
+
+    A folder that is not there is made when the launch is written.
+    """
     folder = None if out == "-" else Path(out)
-    if folder is not None and not folder.is_dir():
-        raise BadInputError(f"cannot write {folder}: there is no such folder")
     if folder is not None:
+        need_no_file(folder)
         _need_other(folder / SCRIPT, read)
     return folder
 
@@ -71,6 +73,7 @@ def write_script(launch: Launch, folder: Path | None, *, read: Sequence[str] = (
     files = {folder / name: text for name, text in {SCRIPT: launch.script, **launch.files}.items()}
     for path in files:
         _need_other(path, read)
+    make_folder(folder)
     for path, text in files.items():
         write_file(str(path), text.rstrip("\n"))
 

@@ -30,7 +30,7 @@ from automap.service.cli.plan.inputs import working
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import EXIT_NO_PLAN, BadInputError, naming_options
-from automap.service.cli.terminal.files import write_file
+from automap.service.cli.terminal.files import make_folder, need_no_file, write_file
 from automap.service.errors.fields import field_errors
 
 SPEC, PLACEMENT = "spec.yaml", "placement.json"
@@ -54,11 +54,12 @@ SECTIONS = {
 def run_import(given: ImportArguments) -> None:
     """Read a launch, write what it says, and price it."""
     folder = None if given.out is None else Path(given.out)
-    if folder is not None and not folder.is_dir():
-        raise BadInputError(f"cannot write {folder}: there is no such folder")
+    if folder is not None:
+        need_no_file(folder)
     backend = backend_of(given.where)
     imported = _imported(given)
     if folder is not None:
+        make_folder(folder)
         spec = imported.spec.model_dump(mode="json", exclude_unset=True)
         write_file(str(folder / SPEC), yaml.safe_dump(spec, sort_keys=False).rstrip("\n"))
         placement = imported.placement.model_dump_json(indent=2, by_alias=True, exclude_none=True)

@@ -15,6 +15,20 @@ def need_folder(output: str | None) -> None:
         raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
 
 
+def need_no_file(folder: Path) -> None:
+    """Say before the work that a folder of this name cannot be made."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInputError(f"cannot write to {folder}: it is a file; name a folder")
+
+
+def make_folder(folder: Path) -> None:
+    """The folder that results go to, where there is none yet, with those above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"cannot make {folder}: {error.strerror or error}") from None
+
+
 def write_whole(path: str, text: str, *, like: str) -> None:
     """Write a file that is there as a whole or not at all, readable and run by whom `like` is."""
     target = Path(os.path.realpath(path))
