@@ -18,7 +18,13 @@ def need_sound(plan: Plan) -> None:
     Raises:
         PlanCheckError: what the check finds, and whether another version made the plan.
         SpecError: its spec is not one of this version.
+        TypeError: it is no plan, but perhaps the document of one.
     """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"the plan is a {type(plan).__name__}, not a Plan: "
+            "Plan.model_validate(document) makes one of a document"
+        )
     found = _violations(plan.model_dump_json(by_alias=True))
     if found:
         raise PlanCheckError(other_versions(plan.provenance, resolve(plan.spec)), found)

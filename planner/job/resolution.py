@@ -26,7 +26,7 @@ from automap.planner.job.constraints import check_constraints
 from automap.planner.job.job import Job, Model
 from automap.planner.job.targets import target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
-from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
+from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec, need_spec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
 from automap.planner.targets.tables import inside
 from automap.planner.targets.target import Target
@@ -49,11 +49,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
             another. The first mistake found, with its field and what would be valid.
         TypeError: it is no spec, but perhaps the document of one.
     """
-    if not isinstance(spec, JobSpec):
-        raise TypeError(
-            f"the spec is a {type(spec).__name__}, not a JobSpec: "
-            "JobSpec.model_validate(document) makes one of a document"
-        )
+    need_spec(spec)
     if spec.search.target is not None:
         left_open = inside(spec, spec.search.target)
         spec = spec.model_copy(update={"workload": left_open.workload})

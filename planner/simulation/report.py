@@ -40,8 +40,8 @@ def simulate(
         raise ValueError(f"iterations={iterations}: give 1 to {MAX_ITERATIONS}")
     if seed < 0:
         raise ValueError(f"seed={seed}: give 0 or more")
-    job = resolve(plan.spec)
     need_sound(plan)
+    job = resolve(plan.spec)
     subject = Subject(job, plan)
     schedule = schedule_of(subject, price_again(subject))
     warm_up = WARM_UP if schedule.cyclic else 0

@@ -5,7 +5,13 @@ from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, Positiv
 from automap.planner.spec.cluster import MAX_NODES, ClusterSpec, PoolSpec
 from automap.planner.spec.constraints import ConstraintsSpec, ParallelismConstraint
 from automap.planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEdgeSpec, DataflowSpec
-from automap.planner.spec.job import JobSpec, job_spec_json_schema, streaming_field, tail_field
+from automap.planner.spec.job import (
+    JobSpec,
+    job_spec_json_schema,
+    need_spec,
+    streaming_field,
+    tail_field,
+)
 from automap.planner.spec.lengths import LengthSpec
 from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
 from automap.planner.spec.search import (
@@ -61,6 +67,7 @@ __all__ = [
     "TrainingStack",
     "WorkloadSpec",
     "job_spec_json_schema",
+    "need_spec",
     "streaming_field",
     "tail_field",
 ]

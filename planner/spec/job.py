@@ -40,6 +40,19 @@ class JobSpec(SpecModel):
         return self
 
 
+def need_spec(spec: JobSpec) -> None:
+    """Refuse what is no spec, as a caller without types may give it.
+
+    Raises:
+        TypeError: it is none, but perhaps the document of one.
+    """
+    if not isinstance(spec, JobSpec):
+        raise TypeError(
+            f"the spec is a {type(spec).__name__}, not a JobSpec: "
+            "JobSpec.model_validate(document) makes one of a document"
+        )
+
+
 def streaming_field(spec: JobSpec) -> str | None:
     """The field that lets calls begin before the generation that they read from ends, or None."""
     if spec.search.streaming:

@@ -18,7 +18,7 @@ from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
-from automap.planner.spec import JobSpec, PoolSpec
+from automap.planner.spec import JobSpec, PoolSpec, need_spec
 from automap.planner.studies.result import ExplainedInfeasibleError, Refusal, Remedy
 
 HARDWARE: tuple[ChangeKind, ...] = ("gpu", "nodes")
@@ -41,6 +41,7 @@ def make_plan_or_explain(
         SpecError, NoSolutionInTimeError: as make_plan.
         ExplainedInfeasibleError: no placement fits, or the strategy has none.
     """
+    need_spec(spec)
     if not spec.search.explain_infeasible:
         return make_plan(spec)
     try:

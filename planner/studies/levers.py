@@ -24,7 +24,7 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan, ResultModel
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
-from automap.planner.spec import MAX_NODES, JobSpec, TargetName
+from automap.planner.spec import MAX_NODES, JobSpec, TargetName, need_spec
 
 LeverKind = Literal[
     "asynchrony", "precision", "engine", "permission", "schedule", "adapters", "nodes", "gpu"
@@ -95,6 +95,7 @@ def levers(
         tell: Hears how far it is.
     """
     started = time.perf_counter()
+    need_spec(spec)
     search = {"target": target, "strategy": None, "simplicity_tolerance": 0.0}
     spec = spec.model_copy(update={"search": spec.search.model_copy(update=search)})
     try:

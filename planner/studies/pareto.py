@@ -18,7 +18,7 @@ from automap.planner.search import (
     pareto_front,
     price_candidates,
 )
-from automap.planner.spec import ClusterSpec, JobSpec
+from automap.planner.spec import ClusterSpec, JobSpec, need_spec
 from automap.planner.studies.result import Front, OpenNodes
 
 MOST_TOLERANCE = 1.0
@@ -42,6 +42,7 @@ def pareto(
         NoSolutionInTimeError: the limit ended the search before it found anything.
     """
     started = time.perf_counter()
+    need_spec(spec)
     _check(spec, tolerance)
     job = resolve(_fastest(spec))
     tell("pricing")

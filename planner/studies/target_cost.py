@@ -12,7 +12,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve, with_table
 from automap.planner.plan.runs_with import refusals
 from automap.planner.plan.types import Plan, ResultModel
-from automap.planner.spec import JobSpec, TargetName
+from automap.planner.spec import JobSpec, TargetName, need_spec
 from automap.planner.studies.conversion import inside_another
 from automap.planner.studies.planned import best_plan
 from automap.planner.targets.limits import limits
@@ -80,6 +80,7 @@ def target_costs(
             than the spec asks, plan with what it has; what that costs is its limits' cost too.
         tell: Hears how far it is.
     """
+    need_spec(spec)
     known: dict[str, Plan | None] = {}
     found, best = list[_Found](), dict[str, Plan]()
     for target in targets:

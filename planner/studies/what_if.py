@@ -14,7 +14,7 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import Tables, price_candidates, shares_candidates
-from automap.planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
+from automap.planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec, need_spec
 from automap.planner.studies.result import Variant, WhatIf
 
 MOST_VARIANTS = 64
@@ -54,6 +54,7 @@ def what_if(
         SpecError: as make_plan, or what is asked for makes no sense.
     """
     started = time.perf_counter()
+    need_spec(spec)
     cases = cases_of(spec, nodes=nodes, gpus=gpus, pool=pool, profiles=profiles)
     variants: dict[Case, Variant] = {}
     for _, group in itertools.groupby(cases, key=lambda case: case.gpu):

@@ -7,6 +7,18 @@ from typing import Any
 
 import pytest
 
+from automap.planner import (
+    ReplanOptions,
+    explain,
+    export,
+    levers,
+    make_plan_or_explain,
+    pareto,
+    replan,
+    simulate,
+    target_cost,
+    what_if,
+)
 from automap.planner.check.check import violations
 from automap.planner.cost.transition import sync_bytes
 from automap.planner.errors import SpecError
@@ -136,10 +148,36 @@ def test_estimate_takes_a_whole_plan() -> None:
     assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, abs=1e-6)
 
 
-@pytest.mark.parametrize("asked", [make_plan, lambda spec: estimate(spec, plan_of("ppo"))])
-def test_a_document_is_no_spec(asked: Callable[[Any], Plan]) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        make_plan,
+        make_plan_or_explain,
+        pareto,
+        what_if,
+        lambda spec: estimate(spec, plan_of("ppo")),
+        lambda spec: levers(spec, "automap"),
+        lambda spec: target_cost(spec, "automap"),
+    ],
+)
+def test_a_document_is_no_spec(asked: Callable[[Any], object]) -> None:
     document = small_job("ppo").model_dump(mode="json")
     with pytest.raises(TypeError, match=r"is a dict, not a JobSpec: JobSpec\.model_validate"):
+        asked(document)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        explain,
+        simulate,
+        lambda plan: export(plan, "verl@0.9.1"),
+        lambda plan: replan(plan, ReplanOptions()),
+    ],
+)
+def test_a_document_is_no_plan(asked: Callable[[Any], object]) -> None:
+    document = plan_of("ppo").model_dump(mode="json")
+    with pytest.raises(TypeError, match=r"is a dict, not a Plan: Plan\.model_validate"):
         asked(document)
 
 
