@@ -1,3 +1,4 @@
+from .importing import recognised as recognised
 from .launch import Answers as Answers
 from .launch import Imported as Imported
 from .launch import ImportedSetting as ImportedSetting

@@ -105,15 +105,38 @@ def _need_own(files: Sequence[LaunchFile], answers: Answers, described: Framewor
     Raises:
         NotImportableError: names the framework, and the command that takes it.
     """
-    if starts_in(files, answers, DIALECTS[described.name]):
+    said = _frameworks_of(files, answers)
+    if described.target in said:
         return
-    for name in framework_names():
-        other = framework(name)
-        found = starts_in(files, answers, DIALECTS[other.name])
-        if other.name != described.name and found:
-            summary = f"{found}, which is {other.name}, not {described.name}"
-            reason = Reason(summary=summary, remedy=f"import it as {other.target}")
-            raise NotImportableError(described.target, [reason])
+    for target, found in said.items():
+        other = framework(target)
+        summary = f"{found}, which is {other.name}, not {described.name}"
+        reason = Reason(summary=summary, remedy=f"import it as {other.target}")
+        raise NotImportableError(described.target, [reason])
+
+
+def recognised(files: Sequence[LaunchFile], answers: Answers) -> str:
+    """The framework, `name@version`, that a launch starts or that its configuration is of.
+
+    Raises:
+        NotImportableError: it says of none that it is its, or of several.
+    """
+    said = _frameworks_of(files, answers)
+    if len(said) == 1:
+        return next(iter(said))
+    told = "; ".join(f"{found} ({target})" for target, found in said.items())
+    summary = f"it is of several frameworks: {told}" if said else "it is of no framework known here"
+    remedy = f"say of which with --from: {', '.join(said or framework_names())}"
+    raise NotImportableError("an unknown framework", [Reason(summary=summary, remedy=remedy)])
+
+
+def _frameworks_of(files: Sequence[LaunchFile], answers: Answers) -> dict[str, str]:
+    """Framework, `name@version` → where the launch says that it is its."""
+    said = {
+        name: starts_in(files, answers, DIALECTS[framework(name).name])
+        for name in framework_names()
+    }
+    return {name: found for name, found in said.items() if found}
 
 
 def hazards(imported: Imported, plan: Plan) -> list[Reason]:

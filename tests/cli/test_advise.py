@@ -39,7 +39,7 @@ def test_an_argument_that_is_not_there_is_not_to_be_added_without_a_value(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     launch = str(ROOT / "benchmarks" / "launches" / "openrlhf" / "hybrid-grpo.sh")
-    code, out, _ = call(capsys, "advise", launch, "--target", "openrlhf@0.11.2", *GIVEN)
+    code, out, _ = call(capsys, "advise", launch, *GIVEN)
     assert (code, "add: --ds.ring_attn_size 2" in out) == (0, True)
     assert "add:\n" not in out.replace("add: \n", "add:\n")
     assert "--train.max_tokens_per_gpu" not in out
@@ -86,9 +86,9 @@ def test_what_is_missing_or_unknown_is_refused(capsys: pytest.CaptureFixture[str
     code, out, err = call(capsys, "advise", str(GRPO), "--gpu", "h100")
     assert (code, out) == (2, "")
     assert "--lengths mean=" in err
-    code, out, err = call(capsys, "advise", str(GRPO), *GIVEN, "--target", "verl@9")
+    code, out, err = call(capsys, "advise", str(GRPO), *GIVEN, "--from", "verl@9")
     assert (code, out) == (2, "")
-    assert "--target" in err
+    assert "--from" in err
     assert "verl@0.9.1" in err
     code, out, err = call(capsys, "advise", "no-such-file.sh", *GIVEN)
     assert (code, out) == (2, "")

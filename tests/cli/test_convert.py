@@ -15,8 +15,8 @@ LAUNCHES = ROOT / "benchmarks" / "launches"
 COLOCATED = str(LAUNCHES / "slime" / "colocated-4b.sh")
 GRPO = str(LAUNCHES / "grpo-7b.sh")
 GIVEN = ("--gpu", "h100", "--lengths", "mean=400", "--prompt-lengths", "mean=200")
-TO_VERL = ("--from", "slime@0.3.1", "--to", "verl@0.9.1")
-TO_SLIME = ("--from", "verl@0.9.1", "--to", "slime@0.3.1")
+TO_VERL = ("--to", "verl@0.9.1")
+TO_SLIME = ("--to", "slime@0.3.1")
 
 
 def test_a_launch_is_the_same_placement_in_the_other_words(
@@ -46,6 +46,23 @@ def test_a_launch_is_the_same_placement_in_the_other_words(
             [(c.id, c.first_gpu, c.num_gpus, c.layout, c.offload) for c in found.placement.copies]
         )
     assert said[0] == said[1]
+
+
+def test_a_launch_that_starts_no_framework_itself_is_given_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.sh"
+    text = Path(COLOCATED).read_text(encoding="utf-8")
+    path.write_text(text.replace("train.py", "mine.py"), encoding="utf-8")
+    for command in (("import",), ("advise",), ("convert", "--to", "verl@0.9.1")):
+        code, out, err = call(capsys, *command, str(path), *GIVEN)
+        assert (code, out) == (2, "")
+        assert f"{path}: not imported" in err
+        assert "of no framework known here (say of which with --from: " in err
+        code, out, err = call(capsys, *command, str(path), *GIVEN, "--from", "slime@0.3.1")
+        assert "of no framework" not in err
+    code, out, _ = call(capsys, "import", COLOCATED, *GIVEN)
+    assert "settings for slime@0.3.1 decide something of a plan" in out
 
 
 def test_the_launch_that_is_read_is_never_written_over(
@@ -239,8 +256,16 @@ def test_a_launch_that_does_not_run_as_it_says_is_converted_with_that_verdict(
 @pytest.mark.parametrize(
     ("launch", "options", "words"),
     [
-        (GRPO, TO_VERL, ("which is verl, not slime", "import it as verl@0.9.1")),
-        (COLOCATED, ("--from", "slime@0.3.1", "--to", "slime@0.3.1"), ("both slime@0.3.1",)),
+        (
+            GRPO,
+            ("--from", "slime@0.3.1", *TO_VERL),
+            ("which is verl, not slime", "import it as verl@0.9.1"),
+        ),
+        (
+            COLOCATED,
+            ("--from", "slime@0.3.1", "--to", "slime@0.3.1"),
+            ("is for slime@0.3.1 already",),
+        ),
         (COLOCATED, ("--from", "slime@0.3.1", "--to", "verl@0.9"), ("--to", "verl@0.9.1")),
         (COLOCATED, ("--from", "slime", "--to", "verl@0.9.1"), ("--from", "slime@0.3.1")),
         (COLOCATED, (*TO_VERL, "--out", __file__), ("it is a file",)),
@@ -272,7 +297,7 @@ def test_a_recipe_is_converted_to_and_fro(
     assert "tensor_model_parallel_size: 4" in written
     assert "examples/run_grpo.py" in (there / "launch.sh").read_text(encoding="utf-8")
     again = str(there / "recipe.yaml"), "--model", "actor=qwen2.5-7b"
-    code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", *again, *GIVEN, "--quiet")
+    code, out, _ = call(capsys, "import", *again, *GIVEN, "--quiet")
     assert (code, "per iteration" in out) == (0, True)
     plan_of_it = ("convert", str(there / "launch.sh"), *back, "--quiet")
     assert call(capsys, *plan_of_it)[0] == 2, "the script is NeMo-RL's now"

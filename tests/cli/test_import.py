@@ -20,11 +20,9 @@ def test_a_launch_is_read_written_and_priced(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "new"
-    code, out, err = call(
-        capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--out", str(folder), "--details"
-    )
+    code, out, err = call(capsys, "import", GRPO, *GIVEN, "--out", str(folder), "--details")
     assert (code, err) == (0, "")
-    assert "line 3: 33 of 36 settings decide something of a plan" in out
+    assert "line 3: 33 of 36 settings for verl@0.9.1 decide something of a plan" in out
     assert "line 28: actor_rollout_ref.rollout.n" not in out
     assert "variables that the script does not set are not set outside: HOME" in out
     assert "per iteration" in out
@@ -40,7 +38,7 @@ def test_a_launch_is_read_written_and_priced(
 
 
 def test_json_has_the_job_its_price_and_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *GIVEN, "--json")
+    code, out, _ = call(capsys, "import", GRPO, *GIVEN, "--json")
     found = json.loads(out)
     assert code == 0
     assert found["plan"]["spec"]["name"] == found["spec"]["name"] == "qwen2_7b_function_rm"
@@ -51,12 +49,12 @@ def test_json_has_the_job_its_price_and_every_setting(capsys: pytest.CaptureFixt
 
 def test_what_is_missing_is_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     pictures = str(LAUNCHES / "pictures.sh")
-    code, out, err = call(capsys, "import", "verl@0.9.1", pictures, "--gpu", "h100")
+    code, out, err = call(capsys, "import", pictures, "--gpu", "h100")
     assert (code, out) == (2, "")
     for option in ("--set WORLD_SIZE=", "--model actor=", "--lengths mean=", "--prompt-lengths"):
         assert option in err
     given = ("--set", "WORLD_SIZE=1", "--model", "actor=qwen2.5-7b")
-    assert call(capsys, "import", "verl@0.9.1", pictures, *GIVEN, *given, "--quiet")[0] == 0
+    assert call(capsys, "import", pictures, *GIVEN, *given, "--quiet")[0] == 0
 
 
 def test_a_model_can_be_a_config_of_ones_own(
@@ -75,7 +73,7 @@ def test_a_model_can_be_a_config_of_ones_own(
     config = tmp_path / "config.json"
     config.write_text(json.dumps(sizes), encoding="utf-8")
     given = (*GIVEN, "--model", f"actor={config}", "--json")
-    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *given)
+    code, out, _ = call(capsys, "import", GRPO, *given)
     assert code == 0
     assert json.loads(out)["spec"]["models"]["actor"]["architecture"]["num_layers"] == 8
 
@@ -87,7 +85,7 @@ def test_lengths_can_be_those_of_a_log_or_of_a_file(
     data = {"response_length/mean": 250.0, "prompt_length/mean": 90.0}
     log.write_text(json.dumps({"step": 1, "data": data}) + "\n", encoding="utf-8")
     lengths.write_text("histogram: [[100, 3], [1024, 1]]\n", encoding="utf-8")
-    base = ("import", "verl@0.9.1", GRPO, "--gpu", "h100", "--json", "--log", str(log))
+    base = ("import", GRPO, "--gpu", "h100", "--json", "--log", str(log))
     found = json.loads(call(capsys, *base)[1])["spec"]["workload"]
     assert found["prompt_length"]["mean"] == 90.0
     assert found["response_length"] == {"mean": 250.0, "max": 1024}
@@ -99,7 +97,7 @@ def test_configurations_are_read_with_the_lines_of_their_keys(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = [str(LAUNCHES / name) for name in ("config-a.sh", "config-a.yaml", "config-base.yaml")]
-    code, out, err = call(capsys, "import", "verl@0.9.1", *files, *GIVEN, "--json")
+    code, out, err = call(capsys, "import", *files, *GIVEN, "--json")
     assert (code, err) == (0, "")
     where = {each["key"]: (each["file"], each["line"]) for each in json.loads(out)["settings"]}
     assert where["data.train_batch_size"] == (files[2], 8)
@@ -129,7 +127,7 @@ def test_hostile_files_are_refused(
     content = HOSTILE[name]
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    code, out, err = call(capsys, "import", "verl@0.9.1", str(path), *GIVEN)
+    code, out, err = call(capsys, "import", str(path), *GIVEN)
     assert (code, out) == (2, "")
     assert name in err
     assert len(err) < 2000
@@ -139,16 +137,16 @@ def test_hostile_files_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("verl@0.9.2", GRPO, *GIVEN), "unknown target"),
-        (("verl@0.9.1", "none.sh", *GIVEN), "there is no such file"),
-        (("verl@0.9.1", GRPO, *GIVEN[:3], "mean=long"), "is no number"),
-        (("verl@0.9.1", GRPO, *GIVEN[:3], "mean=-3"), "--lengths"),
-        (("verl@0.9.1", GRPO, *GIVEN[:3], "middle=3"), "--lengths"),
-        (("verl@0.9.1", GRPO, "--gpu", "h1000"), "no GPU type"),
-        (("verl@0.9.1", GRPO, *GIVEN, "--set", "NODES"), "give NAME=VALUE"),
-        (("verl@0.9.1", GRPO, *GIVEN, "--model", "actor=nonsense"), "nonsense"),
-        (("verl@0.9.1", GRPO, *GIVEN, "--out", __file__), "it is a file"),
-        (("verl@0.9.1", str(LAUNCHES / "seeds.sh"), *GIVEN), "data.seed=2"),
+        ((GRPO, *GIVEN, "--from", "verl@0.9.2"), "unknown target"),
+        (("none.sh", *GIVEN), "there is no such file"),
+        ((GRPO, *GIVEN[:3], "mean=long"), "is no number"),
+        ((GRPO, *GIVEN[:3], "mean=-3"), "--lengths"),
+        ((GRPO, *GIVEN[:3], "middle=3"), "--lengths"),
+        ((GRPO, "--gpu", "h1000"), "no GPU type"),
+        ((GRPO, *GIVEN, "--set", "NODES"), "give NAME=VALUE"),
+        ((GRPO, *GIVEN, "--model", "actor=nonsense"), "nonsense"),
+        ((GRPO, *GIVEN, "--out", __file__), "it is a file"),
+        ((str(LAUNCHES / "seeds.sh"), *GIVEN), "data.seed=2"),
     ],
 )
 def test_mistakes_are_named(
@@ -164,9 +162,9 @@ def test_what_does_not_fit_is_said_after_what_was_read(
 ) -> None:
     text = Path(GRPO).read_text(encoding="utf-8").replace("Qwen2-7B", "Qwen2-72B")
     (tmp_path / "large.sh").write_text(text, encoding="utf-8")
-    code, out, err = call(capsys, "import", "verl@0.9.1", str(tmp_path / "large.sh"), *GIVEN)
+    code, out, err = call(capsys, "import", str(tmp_path / "large.sh"), *GIVEN)
     assert code == 3
-    assert "settings decide something of a plan" in out
+    assert "settings for verl@0.9.1 decide something of a plan" in out
     assert "actor.train" in err
 
 
@@ -175,7 +173,7 @@ def test_a_launch_that_runs_as_it_says_runs_with_its_own_framework(
 ) -> None:
     """Also where its budget of tokens is priced as sequences that do not divide the batch."""
     recipe = str(ROOT / "benchmarks" / "launches" / "nemo_rl" / "qwen-7b-megatron.yaml")
-    code, out, _ = call(capsys, "import", "nemo-rl@0.7.0", recipe, *GIVEN)
+    code, out, _ = call(capsys, "import", recipe, *GIVEN)
     assert (code, "fits, and runs as it says" in out) == (0, True)
     assert "nemo-rl@0.7.0" in out.partition("runs with: ")[2].partition("\n")[0]
 
@@ -184,7 +182,7 @@ def test_a_launch_that_runs_as_it_says_runs_with_its_own_framework(
 def test_the_verdict_is_one_and_has_its_exit_code(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    code, out, _ = call(capsys, "import", "verl@0.9.1", GRPO, *GIVEN)
+    code, out, _ = call(capsys, "import", GRPO, *GIVEN)
     assert code == 0
     assert "fits, and runs as it says" in out
     assert "verl@0.9.1 " in out.partition("runs with: ")[2].partition("\n")[0]
@@ -196,7 +194,7 @@ def test_the_verdict_is_one_and_has_its_exit_code(
     assert "trainer.nnodes=1" in text
     launch = tmp_path / "launch.sh"
     launch.write_text(text.replace("trainer.nnodes=1", keys), encoding="utf-8")
-    code, out, _ = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN)
+    code, out, _ = call(capsys, "import", str(launch), *GIVEN)
     assert code == 3
     assert out.count("no_such_key") == 1
     assert "fits, and runs as it says" not in out
@@ -204,7 +202,7 @@ def test_the_verdict_is_one_and_has_its_exit_code(
     assert "were it to run as it says" in out
     assert "out of memory" not in out
     assert "verl@0.9.1" not in out.partition("runs with: ")[2].partition("\n")[0]
-    code, out, _ = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN, "--json")
+    code, out, _ = call(capsys, "import", str(launch), *GIVEN, "--json")
     assert (code, json.loads(out)["verdict"]) == (3, "does not run as it says")
     code, out, _ = call(capsys, "advise", str(launch), *GIVEN)
     assert code == 3
@@ -219,12 +217,12 @@ def test_adapters_that_no_price_has_are_of_the_verdict(
     assert "  kl_ctl: 0.0" in text
     launch = tmp_path / "grpo.yaml"
     launch.write_text(text.replace("  kl_ctl: 0.0", "  kl_ctl: 0.0\n  use_lora: true"), "utf-8")
-    code, out, _ = call(capsys, "import", "areal@1.0.4", str(launch), *GIVEN)
+    code, out, _ = call(capsys, "import", str(launch), *GIVEN)
     assert code == 3
     assert "is not priced as what it says\n" in out
     assert "actor.use_lora: LoRA, and the price is that of training all weights" in out
     assert "fits, and runs as it says" not in out
-    code, out, _ = call(capsys, "import", "areal@1.0.4", str(launch), *GIVEN, "--json")
+    code, out, _ = call(capsys, "import", str(launch), *GIVEN, "--json")
     assert (code, json.loads(out)["verdict"]) == (3, "is not priced as what it says")
 
 
@@ -240,7 +238,7 @@ def test_a_likely_end_of_the_memory_is_of_the_verdict(
         "--advantage-estimator grpo --sglang-mem-fraction-static 0.88\n",
         encoding="utf-8",
     )
-    code, out, _ = call(capsys, "import", "slime@0.3.1", str(launch), *GIVEN)
+    code, out, _ = call(capsys, "import", str(launch), *GIVEN)
     assert code == 0
     assert re.search(r"may run out of memory \([0-9]+ %\), and else runs as it says", out), out
     assert "fits, and runs as it says" not in out
@@ -260,7 +258,7 @@ def test_settings_that_no_plan_needs_are_not_asked_for(
     text = Path(GRPO).read_text(encoding="utf-8").replace("trainer.save_freq=-1", "")
     launch = tmp_path / "launch.sh"
     launch.write_text(text.replace("trainer.nnodes=1", f"trainer.nnodes=1 {keys}"), "utf-8")
-    code, out, err = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN)
+    code, out, err = call(capsys, "import", str(launch), *GIVEN)
     assert (code, err) == (0, "")
     assert out.count("and no plan needs it") == 3
 
@@ -272,6 +270,6 @@ def test_a_model_that_verl_is_not_known_to_train_is_said_so(
     launch = tmp_path / "launch.sh"
     launch.write_text(text.replace("Qwen/Qwen2-7B-Instruct", "deepseek-ai/DeepSeek-V3.2"), "utf-8")
     nodes = ("--set", "trainer.nnodes=64")
-    _, out, err = call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN, *nodes)
+    _, out, err = call(capsys, "import", str(launch), *GIVEN, *nodes)
     assert "an indexer that chooses what is attended to" in out + err
     assert "verl@0.9.1" not in out.partition("runs with: ")[2].partition("\n")[0]

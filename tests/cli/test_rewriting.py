@@ -33,7 +33,7 @@ def test_an_imported_launch_takes_its_own_plan_byte_for_byte(
     capsys: pytest.CaptureFixture[str], launch: Path, tmp_path: Path
 ) -> None:
     before = launch.read_bytes()
-    assert call(capsys, "import", "verl@0.9.1", str(launch), *GIVEN, "--out", str(tmp_path))[0] == 0
+    assert call(capsys, "import", str(launch), *GIVEN, "--out", str(tmp_path))[0] == 0
     files = [str(tmp_path / name) for name in ("spec.yaml", "placement.json", "plan.json")]
     assert call(capsys, "estimate", *files[:2], "--output", files[2])[0] == 0
     new = tmp_path / "new.sh"
@@ -74,7 +74,7 @@ def test_advice_is_written_into_another_file(
     found = json.loads(out)
     assert launch.read_bytes() == before
     assert f"{new}: " in err
-    code, out, _ = call(capsys, "import", "verl@0.9.1", str(new), *GIVEN, "--json")
+    code, out, _ = call(capsys, "import", str(new), *GIVEN, "--json")
     assert json.loads(out)["plan"]["iteration_seconds"] == found["together_seconds"]
 
 

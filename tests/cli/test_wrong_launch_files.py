@@ -24,7 +24,7 @@ def test_a_launch_given_as_a_job_is_named(
     code, out, err = call(capsys, command, file)
     assert (code, out) == (2, "")
     assert f"{file}: this is {what}" in err
-    assert f"automap import verl@0.9.1 {file} --gpu NAME" in err
+    assert f"automap import {file} --gpu NAME" in err
 
 
 def test_a_job_or_a_plan_given_as_a_launch_is_named(
@@ -44,7 +44,7 @@ def test_a_job_or_a_plan_given_as_a_launch_is_named(
     for name, (text, what, command) in files.items():
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        for given in (("import", "verl@0.9.1", str(path)), ("advise", str(path))):
+        for given in (("import", str(path)), ("advise", str(path))):
             code, out, err = call(capsys, *given, *GIVEN)
             assert (code, out) == (2, "")
             assert f"{path}: this is {what}, not a launch" in err

@@ -19,8 +19,8 @@ from automap.service.schemas.documents import (
 )
 
 _OF_LAUNCHES = (
-    "automap import verl@0.9.1 {0} --gpu NAME (others: automap targets) reads and prices a "
-    "launch, automap advise {0} --gpu NAME says what to change in it"
+    "automap import {0} --gpu NAME reads and prices a launch, "
+    "automap advise {0} --gpu NAME says what to change in it"
 )
 _OF_PLANS = "automap export {0} writes it as a launch"
 TAKEN_BY = {

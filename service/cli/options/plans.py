@@ -225,6 +225,14 @@ class LaunchAnswers:
     gpu: Annotated[
         str, typer.Option(metavar="NAME", help="GPU type that it runs on; automap gpus.")
     ]
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NAME@VERSION",
+            help="Framework that it is for (automap targets); default: the one that it starts.",
+        ),
+    ] = None
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -262,10 +270,6 @@ class LaunchAnswers:
 
 @dataclass(frozen=True)
 class ImportArguments:
-    target: Annotated[
-        str,
-        typer.Argument(metavar="NAME@VERSION", help="What the launch is for; `automap targets`."),
-    ]
     files: LaunchFilesArgument
     where: Where
     show: Show
@@ -285,12 +289,6 @@ class ConvertArguments:
     where: Where
     show: Show
     said: LaunchAnswers
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="NAME@VERSION", help="What the launch is for; `automap targets`."
-        ),
-    ]
     target: Annotated[
         str, typer.Option("--to", metavar="NAME@VERSION", help="What it is to be for.")
     ]
@@ -308,11 +306,6 @@ class AdviseArguments:
     files: LaunchFilesArgument
     show: Show
     said: LaunchAnswers
-    target: str = option(
-        "What the launch is for; `automap targets` lists them.",
-        metavar="NAME@VERSION",
-        default="verl@0.9.1",
-    )
     allow_learning_changes: bool = flag(
         "Also offer what changes what is learned: optimizer steps, epochs, staleness, 8-bit "
         "rollouts."

@@ -39,14 +39,14 @@ def run_advise(given: AdviseArguments) -> None:
     files = read_launch(given.files)
     if given.write is not None:
         need_output("--write", given.write)
-    answers = answers_of(given.said, given.target)
+    source, answers = answers_of(given.said, files)
     with (
-        reporting_launch(given.files, target="--target"),
+        reporting_launch(given.files),
         working("Planning it inside its framework", given.show),
     ):
         advice = advise(
             files,
-            given.target,
+            source,
             answers,
             learning=given.allow_learning_changes,
             least_share=given.at_least,
@@ -77,8 +77,8 @@ def _write(
 ) -> None:
     """The launch with all changes, as a file."""
     lines = [line for change in advice.changes for line in change.lines]
-    with reporting_launch(given.files, target="--target", refused="cannot be written"):
-        written = rewrite(files, given.target, answers, lines)
+    with reporting_launch(given.files, refused="cannot be written"):
+        written = rewrite(files, advice.target, answers, lines)
     output = given.write or ""
     write_launch(written, output)
     show_rewritten(written, output, files)

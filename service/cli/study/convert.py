@@ -64,14 +64,15 @@ def run_convert(given: ConvertArguments) -> None:
     """Read a launch, price it, and write it for the other framework."""
     with naming_options({"target": "--to"}):
         framework(given.target)
-    if given.source == given.target:
-        told = f"--from and --to are both {given.target}"
-        raise BadInputError(told, ["automap advise says what to change in it"])
     folder = folder_of(given.out, read=given.files)
     backend = backend_of(given.where)
     files = read_launch(given.files)
-    with reporting_launch(given.files, target="--from"):
-        imported = import_launch(files, given.source, answers_of(given.said, given.source))
+    source, answers = answers_of(given.said, files)
+    if source == given.target:
+        told = f"{given.files[0]}: the launch is for {source} already"
+        raise BadInputError(told, ["automap advise says what to change in it"])
+    with reporting_launch(given.files):
+        imported = import_launch(files, source, answers)
     plan = _priced(backend, imported, given)
     found = hazards(imported, plan)
     launch = _written(backend, imported, plan, given)

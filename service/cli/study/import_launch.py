@@ -16,7 +16,7 @@ from automap.planner import Imported, Plan, hazards, import_launch
 from automap.planner.catalogue import ModelArchitecture, load_config
 from automap.planner.errors import InfeasibleError, NotImportableError, Reason
 from automap.planner.frameworks import framework
-from automap.planner.imports import Answers, Remark
+from automap.planner.imports import Answers, LaunchFile, Remark, recognised
 from automap.planner.runs import FormatName, mean_lengths
 from automap.planner.spec import LengthSpec
 from automap.planner.targets import TARGETS
@@ -92,14 +92,14 @@ def verdict_of(imported: Imported, found: list[Reason]) -> str:
 
 def _imported(given: ImportArguments) -> Imported:
     files = read_launch(given.files)
-    answers = answers_of(given.said, given.target)
-    with reporting_launch(given.files, target="NAME@VERSION"):
-        return import_launch(files, given.target, answers)
+    source, answers = answers_of(given.said, files)
+    with reporting_launch(given.files):
+        return import_launch(files, source, answers)
 
 
 @contextmanager
 def reporting_launch(
-    files: Iterable[str], *, target: str, refused: str = "not imported"
+    files: Iterable[str], *, target: str = "--from", refused: str = "not imported"
 ) -> Iterator[None]:
     """What is wrong with a launch or with what is said of it, in the words of the command line."""
     with naming_options({"target": target, "gpu": "--gpu"}):
@@ -118,10 +118,14 @@ def in_words(reasons: Iterable[Reason]) -> list[str]:
     ]
 
 
-def answers_of(given: LaunchAnswers, target: str) -> Answers:
-    """What the user says beside the files."""
-    logged = _logged(given, target)
-    return Answers(
+def answers_of(given: LaunchAnswers, files: list[LaunchFile]) -> tuple[str, Answers]:
+    """The framework of a launch, as the user or the files say, and what he says beside them."""
+    source = given.source
+    if source is None:
+        with reporting_launch([each.name for each in files]):
+            source = recognised(files, Answers(given.gpu, values_of(given.set), job=given.job))
+    logged = _logged(given, source)
+    return source, Answers(
         gpu=given.gpu,
         values=values_of(given.set),
         prompt_length=_lengths(given.prompt_lengths, "--prompt-lengths") or logged.get("prompt"),
@@ -228,7 +232,8 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
     out = console.stdout_console()
     used = sum(1 for each in imported.settings if each.decides)
     line = f"{imported.file} line {imported.line}: {used} of {len(imported.settings)} settings"
-    out.print(Text(f"{line} decide something of a plan"), soft_wrap=True)
+    told = f"{line} for {imported.target} decide something of a plan"
+    out.print(Text(told), soft_wrap=True)
     if folder is not None:
         out.print(Text(f"{folder / SPEC}, {folder / PLACEMENT}: what they say"), soft_wrap=True)
     if given.show.quiet:

@@ -8,7 +8,7 @@ import pytest
 from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks import framework, framework_names
 from automap.planner.imports import Answers, LaunchFile
-from automap.planner.imports.importing import import_launch
+from automap.planner.imports.importing import import_launch, recognised
 from benchmarks.imports import imported
 from benchmarks.launch_corpus import corpus
 
@@ -32,6 +32,32 @@ def test_launches_of_the_corpora_are_named(own: str, other: str) -> None:
         assert isinstance(found, list), written.name
         assert len(found) == 1, (written.name, found)
         assert found[0].endswith(f"which is {name}, not {wrong}"), (written.name, found)
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_a_launch_is_recognised(target: str) -> None:
+    for written in corpus(framework(target).name):
+        assert recognised(written.files, Answers("h100")) == target, written.name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("python3 train_mine.py --lr 1\n", "of no framework known here"),
+        (
+            "python3 -m verl.trainer.main_ppo a.b=1\npython3 -m openrlhf.cli.train_ppo_ray --a 1\n",
+            "it is of several frameworks: a.sh line 2 starts openrlhf.cli.train_ppo_ray "
+            "(openrlhf@0.11.2); a.sh line 1 starts verl.trainer.main_ppo (verl@0.9.1)",
+        ),
+    ],
+)
+def test_a_launch_that_does_not_say_whose_it_is_is_refused(text: str, words: str) -> None:
+    with pytest.raises(NotImportableError) as refused:
+        recognised([LaunchFile("a.sh", text)], Answers("h100"))
+    [reason] = refused.value.reasons
+    assert words in reason.summary
+    assert reason.remedy is not None
+    assert reason.remedy.startswith("say of which with --from: ")
 
 
 def test_a_recipe_is_known_by_what_it_inherits_from() -> None:
