@@ -8,8 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner import TargetCost, target_costs
+from automap.planner import Plan, TargetCost, target_costs
+from automap.planner.errors import SpecError
 from automap.planner.frameworks import framework, framework_names
+from automap.planner.job import resolve
 from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS, limits_in_words
 from automap.service.cli.options.plans import CompareArguments
@@ -44,11 +46,7 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
     if best:
         out.print(f"Best of all that can be priced: {best}\n")
     out.print(_table(costs))
-    for each in costs:
-        if each.plan is None:
-            out.print(Text(f"{each.target}: {formats.printable(_why_not(each))}"), soft_wrap=True)
-        elif each.otherwise:
-            out.print(Text(f"* {each.target}: {_otherwise(spec, each)}"), soft_wrap=True)
+    _print_notes(spec, costs, out)
     if given.show.quiet:
         return
     for each in costs:
@@ -75,6 +73,35 @@ def best_of_all(spec: JobSpec, costs: Iterable[TargetCost]) -> str:
         return next(iter(texts.values()), "")
     engines = sorted(found, key=lambda each: found[each])
     return ", ".join(f"{texts[engine]} with {engine}" for engine in engines)
+
+
+def _print_notes(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
+    """What the table does not say of its rows."""
+    for each in costs:
+        if each.plan is None:
+            out.print(Text(f"{each.target}: {formats.printable(_why_not(each))}"), soft_wrap=True)
+        elif each.otherwise:
+            out.print(Text(f"* {each.target}: {_otherwise(spec, each)}"), soft_wrap=True)
+    if waiting := [each.target for each in costs if each.plan and waits_in_turn(each.plan)]:
+        told = (
+            "generation has GPUs of its own, and either they wait or those that train: "
+            "search.staleness: 1 lets both work at once, on responses of the weights before"
+        )
+        out.print(Text(f"{', '.join(waiting)}: {told}"), soft_wrap=True)
+
+
+def waits_in_turn(plan: Plan) -> bool:
+    """Whether models that train generate on other GPUs, for want of a staleness that may be had."""
+    apart = {each.id for each in plan.copies if each.kind == "shadow"}
+    generates_apart = any(each.kind == "generate" and each.copy_id in apart for each in plan.calls)
+    if plan.spec.search.staleness or not generates_apart:
+        return False
+    search = plan.spec.search.model_copy(update={"staleness": 1})
+    try:
+        resolve(plan.spec.model_copy(update={"search": search}))
+    except SpecError:
+        return False
+    return True
 
 
 def _objective(cost: TargetCost) -> float:

@@ -61,6 +61,24 @@ def test_the_best_of_all_is_told_by_engine_where_there_are_several() -> None:
     assert best_of_all(spec, []) == ""
 
 
+def test_generation_apart_without_staleness_is_told_to_wait(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for staleness, number in ((0, 1), (1, 0)):
+        model = {"architecture": "qwen2.5-0.5b"}
+        models = {"actor": model, "reward": {"function": True}}
+        given = {"workload__kl": "none", "search__staleness": staleness, "num_nodes": 2}
+        spec = small_job("grpo", models=models, **given)
+        path = tmp_path / "spec.json"
+        path.write_text(spec.model_dump_json(by_alias=True, exclude_unset=True), encoding="utf-8")
+        names = "areal@1.0.4,openrlhf@0.11.2"
+        code, out, _ = call(capsys, "compare", str(path), "--targets", names, "--quiet")
+        assert code == 0
+        told = "areal@1.0.4: generation has GPUs of its own, and either they wait or those that"
+        assert " ".join(out.split()).count(told) == number
+        assert out.count("search.staleness: 1") == number
+
+
 def test_details_are_every_limit(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
     names = "openrlhf@0.11.2,areal@1.0.4"
     _, out, _ = call(capsys, "compare", spec_file, "--targets", names, "--details")
