@@ -30,16 +30,34 @@ def micro_batch_of(
         settings.ask(f"{key} is not set, and batches are not dynamic", f"--set {key}=…")
         return 1
     refused = kind in settings.framework.even_micro_batches
-    if sequences % (layout.data_parallel_size * size) and (refused or size < of_rank):
-        told = (
-            f"{settings.key(decision, scored)} is {size}, which does not divide the "
-            f"{sequences / layout.data_parallel_size:g} sequences of a data rank"
-        )
+    said = _mini_batch(settings, workload) if kind == "train" else sequences
+    if said % (layout.data_parallel_size * size) and (refused or size < of_rank):
+        told = _uneven(size, said, layout.data_parallel_size)
         of_what = "does not fit" if refused else "contradiction"
+        told = f"{settings.key(decision, scored)} is {size}, {told}"
         settings.note(of_what, told, settings.given(decision, scored))
     if kind == "train" and settings.framework.fills_micro_batches:
         _note_as_they_come(settings, workload, scored)
     return min(size, of_rank)
+
+
+def _mini_batch(settings: Settings, workload: WorkloadSpec) -> int:
+    """Sequences of an optimizer step as the launch says it; a job has the mean of all steps.
+
+    A mini-batch of the actor's own is one of prompts, and in verl leaves what does not fill one.
+    """
+    keys = [each.keys for each in settings.framework.settings if each.decision == "mini_batch"]
+    if any("actor" in each for each in keys):
+        prompts = min(settings.size("mini_batch", "actor"), workload.prompts_per_iteration)
+        return prompts * workload.responses_per_prompt
+    return workload.sequences_per_update
+
+
+def _uneven(size: int, sequences: int, data_ranks: int) -> str:
+    """The words for micro-batches that leave a remainder of a batch, in whole sequences."""
+    if sequences % data_ranks == 0:
+        return f"which does not divide the {sequences // data_ranks} sequences of a data rank"
+    return f"and {sequences} sequences are no multiple of {data_ranks} data ranks × {size}"
 
 
 def _note_as_they_come(settings: Settings, workload: WorkloadSpec, role: str) -> None:

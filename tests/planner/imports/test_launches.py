@@ -303,6 +303,14 @@ def test_verl_refuses_what_leaves_a_remainder(size: str) -> None:
     assert any(f"{key} is {size}, which does not divide" in e for e in told(found, "does not fit"))
 
 
+def test_a_remainder_is_told_in_whole_sequences_of_the_launchs_own_mini_batch() -> None:
+    changes = {f"{ACTOR}.ppo_mini_batch_size": "27", f"{ACTOR}.ppo_micro_batch_size_per_gpu": "4"}
+    found = read_script(script_of(BASE | changes))
+    [line] = [each for each in told(found, "does not fit") if "micro_batch" in each]
+    size = 27 * found.spec.workload.responses_per_prompt
+    assert line.endswith(f"is 4, and {size} sequences are no multiple of 16 data ranks × 4")
+
+
 def test_what_does_not_divide_a_ranks_sequences_is_noted() -> None:
     found = read_script(script_of(BASE | {f"{ACTOR}.ppo_micro_batch_size_per_gpu": "3"}))
     assert any(
