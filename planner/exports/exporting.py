@@ -32,13 +32,15 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 
 
-def export(plan: Plan, target: str, *, spare_cache: bool = True) -> Launch:
+def export(plan: Plan, target: str, *, spare_cache: bool = True, says_model: bool = True) -> Launch:
     """The launch that runs a plan on a framework, `name@version`.
 
     Args:
         plan: A plan that passes the check.
         target: The framework, `name@version`.
         spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
+        says_model: Whether the launch is to say what the actor is, where the framework does not
+            read it from the model; one that exists says it already.
 
     Raises:
         NotExportableError: the framework cannot be told the plan; has every reason.
@@ -48,6 +50,7 @@ def export(plan: Plan, target: str, *, spare_cache: bool = True) -> Launch:
     described = framework(target)
     need_sound(plan)
     subject = subject_of(resolve(plan.spec), plan, described)
+    subject = replace(subject, says_model=says_model)
     reasons = refusals(subject)
     if reasons:
         raise NotExportableError(described.target, reasons)

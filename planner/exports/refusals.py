@@ -9,6 +9,7 @@ from automap.planner.exports.layouts import layout_refusals
 from automap.planner.exports.ranges import range_refusals
 from automap.planner.exports.reasons import Broken, reasons_of
 from automap.planner.exports.serving import longest_sequence, serving_bytes
+from automap.planner.exports.slime.model import unsaid
 from automap.planner.exports.subject import Subject, overlap
 from automap.planner.exports.turns import turn_refusals
 from automap.planner.plan.types import CallPlan
@@ -104,6 +105,10 @@ def _model_refusals(subject: Subject) -> Iterator[Broken]:
     for role, model in subject.job.models.items():
         if model.lora_rank:
             yield Broken("adapters", role, f"lora has rank {model.lora_rank}")
+    if subject.says_model and subject.framework.knows("model_layers"):
+        why = unsaid(subject.job.models["actor"].architecture)
+        if why is not None:
+            yield Broken("architecture", "actor", why)
 
 
 def _loop_refusals(subject: Subject) -> Iterator[Broken]:

@@ -35,6 +35,8 @@ class Subject:
     as the framework does by itself, which `has_budget` tells."""
     spare_cache_bytes: int = 0
     """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
+    says_model: bool = True
+    """The launch is to say what the actor is; one that exists says it already."""
 
     @property
     def actor(self) -> CopyPlan:

@@ -118,7 +118,7 @@ def export_into(
     ]
     if several[0] == ([], []) and _says(imported.placement, plan) and _starts(imported):
         return rewrite(files, target, answers, [])
-    launch = export(plan, target)
+    launch = export(plan, target, says_model=False)
     _need_same_models(imported, launch, described)
     for number, (changes, without) in enumerate(several):
         found = rewrite(files, target, answers, changes, without)

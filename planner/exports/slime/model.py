@@ -1,7 +1,23 @@
 """The architecture of a model as slime's arguments: MODEL_ARGS."""
 
 from automap.planner.catalogue import ModelArchitecture
+from automap.planner.catalogue.routing import routing_of, scales_positions, unsaid_of
 from automap.planner.exports.lines import Lines
+from automap.planner.targets.slime import SLIME_MEGATRON
+
+ROUTER = "--moe-router-score-function, --moe-router-pre-softmax, --moe-router-enable-expert-bias, "
+ROUTER += "--moe-router-num-groups, --moe-router-group-topk and --moe-router-topk-scaling-factor"
+"""Arguments that only a model's config.json can say."""
+
+
+def unsaid(shape: ModelArchitecture) -> str | None:
+    """What of a model its arguments cannot say, or an export does not know; None: it says all."""
+    lacks = SLIME_MEGATRON.refuses_model(shape, lora=False, precision="bf16") or unsaid_of(shape)
+    if lacks is not None:
+        return f"it has {lacks}"
+    if shape.num_experts and routing_of(shape) is None:
+        return f"how it routes tokens is not known ({ROUTER})"
+    return None
 
 
 def add_model(shape: ModelArchitecture, lines: Lines) -> None:
@@ -21,10 +37,13 @@ def add_model(shape: ModelArchitecture, lines: Lines) -> None:
     lines.add("model_gated", True, why)
     lines.add("model_no_bias", True, why)
     lines.add("model_attention_bias", shape.attention_bias, why)
-    lines.add("model_query_key_norm", shape.query_key_norm, why)
+    # Latent attention has norms of its own, of what it reduces queries, keys and values to.
+    norms = shape.query_key_norm or shape.latent_attention is not None
+    lines.add("model_query_key_norm", norms, why)
     lines.add("model_norm", "RMSNorm", why)
     lines.add("model_own_head", not shape.tied_embeddings, why)
     lines.add("model_positions", True, why)
+    lines.add("model_scaled_positions", scales_positions(shape), why)
     _add_latent_attention(shape, lines)
     _add_experts(shape, lines)
 
@@ -56,3 +75,18 @@ def _add_experts(shape: ModelArchitecture, lines: Lines) -> None:
     lines.add("model_layers_with_experts", f"([0]*{dense}+[1]*{sparse})", why)
     lines.add("model_grouped", True, why)
     lines.add("model_dispatch", "alltoall", why)
+    _add_routing(shape, lines)
+
+
+def _add_routing(shape: ModelArchitecture, lines: Lines) -> None:
+    routing = routing_of(shape)
+    if routing is None:
+        return
+    why = f"models.actor: weights of experts are {routing}"
+    sigmoid, of_chosen = routing == "sigmoid", routing == "softmax of the chosen"
+    lines.add("model_score", "sigmoid" if sigmoid else "softmax", why)
+    lines.add("model_scores_first", not of_chosen, why)
+    lines.add("model_router_precision", None if of_chosen else "fp32", why)
+    lines.add("model_balancing_bias", sigmoid, why)
+    # Megatron would go on to balance the experts, and so change what the model chooses.
+    lines.add("model_bias_rate", 0 if sigmoid else None, why)

@@ -5,6 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from automap.planner.exports import script
 from automap.planner.exports.arguments import ABSENT, words
 from automap.planner.exports.launch import Launch, LaunchSetting
+from automap.planner.exports.slime.configured import (
+    CONFIGURED,
+    NEED,
+    needed_fields,
+    read_fields,
+)
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework
 
@@ -36,15 +42,8 @@ LOGGER_WORDS = (
 )
 FLASH = "--attention-backend flash"
 """Kernels that the price assumes; they know no latent attention."""
-OF_CONFIG = {"--rotary-base": "rope_theta", "--norm-epsilon": "rms_norm_eps"}
-"""Arguments that no sizes say → their field in the model's config.json."""
-CONFIGURED = r"""configured() {
-  python3 -c 'import json, sys
-config = json.load(open(sys.argv[1]))
-print({**config, **(config.get("rope_parameters") or {})}[sys.argv[2]])' \
-    "$ACTOR_MODEL/config.json" "$1"
-}"""
-"""The function of a script that prints a field of the model's own configuration."""
+NO_FUSION = "--no-rope-fusion"
+"""Positions of latent attention in a kernel of their own, which slime's launches leave off."""
 VERSION = (
     """${SLIME_VERSION:-$(git -C "$SLIME_FOLDER" describe --tags 2>/dev/null || echo unknown)}"""
 )
@@ -61,11 +60,9 @@ def script_of(subject: Subject, launch: Launch) -> str:
         *script.environment(subject, launch),
         'export PYTHONPATH="$MEGATRON_FOLDER:${PYTHONPATH:-}"',
         'cd "$SLIME_FOLDER"',
-        "\n# A field of the model's own configuration.",
-        CONFIGURED,
-        *(f"{field}=$(configured {field})" for field in OF_CONFIG.values()),
+        *_of_config(subject),
         "\n# Each argument follows the decision of the plan that it comes from.",
-        *_groups(launch.settings, framework),
+        *_groups(launch.settings, subject),
         *_misc(subject),
         *script.start_of_ray(launch),
         *_submit(subject),
@@ -90,7 +87,22 @@ def group_of_keys(framework: Framework) -> Mapping[str, str]:
     return {key: each.group for each in framework.settings for key in each.keys.values()}
 
 
-def _groups(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator[str]:
+def _of_config(subject: Subject) -> Iterator[str]:
+    """Read what the sizes of the model leave open, and leave where no argument says it."""
+    shape = subject.job.models["actor"].architecture
+    yield "\n# A field of the model's own configuration."
+    yield CONFIGURED
+    yield from (
+        " ".join([f"{field}=$(configured {field}", default]).rstrip() + ")"
+        for field, default in read_fields(shape).values()
+    )
+    yield "\n# What is fixed by arguments, or by Megatron-LM itself."
+    yield NEED
+    yield from (" ".join(["need", *each]) for each in needed_fields(shape))
+
+
+def _groups(settings: Iterable[LaunchSetting], subject: Subject) -> Iterator[str]:
+    framework, shape = subject.framework, subject.job.models["actor"].architecture
     of_key, written = group_of_keys(framework), list(settings)
     for group in GROUPS:
         yield f"{group}=("
@@ -98,7 +110,7 @@ def _groups(settings: Iterable[LaunchSetting], framework: Framework) -> Iterator
         yield from script.explained(there, lambda each: words(each, framework))
         if group == "MODEL_ARGS":
             yield "  # config.json of the model"
-            for key, field in OF_CONFIG.items():
+            for key, (field, _) in read_fields(shape).items():
                 yield f'  {key} "${field}"'
         yield ")\n"
 
@@ -108,7 +120,7 @@ def _misc(subject: Subject) -> Iterator[str]:
     latent = subject.job.models["actor"].architecture.latent_attention
     yield f"{MISC}=("
     yield "  # no dropout, and sums in 32 bits"
-    yield from (f"  {each}" for each in (*MISC_WORDS, *(() if latent else (FLASH,))))
+    yield from (f"  {each}" for each in (*MISC_WORDS, NO_FUSION if latent else FLASH))
     yield "  # automap calibrate reads what TensorBoard is given"
     yield from (f"  {each}" for each in LOGGER_WORDS)
     yield ")\n"

@@ -19,6 +19,8 @@ COMPARED = ("num_layers", "hidden_size", "num_attention_heads")
 """Vocabularies are padded, and a mixture's dense MLP may be one that no layer has."""
 PREFIX = "model_"
 """What decisions of MODEL_ARGS begin with."""
+OF_CONFIG = "config_"
+"""Likewise of what no size depends on, which a script may well read from the model itself."""
 POSITIONS = 131072
 
 
@@ -27,6 +29,8 @@ def actor_of(settings: Settings, answers: Answers) -> object:
     for each in settings.framework.settings:
         if each.decision.startswith(PREFIX):
             settings.needless(each.decision)
+        if each.decision.startswith(OF_CONFIG):
+            settings.decides.setdefault(each.key(), each.about)
     sizes = _sizes(settings)
     given = settings.given("model", "actor")
     path = given.value.rstrip("/").rpartition("/")[2] if given is not None else ""

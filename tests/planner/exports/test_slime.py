@@ -1,8 +1,11 @@
 """The launch of a plan for slime: complete, typed, explained, and nothing misspelt."""
 
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from automap.planner.errors import InfeasibleError
 from automap.planner.exports.arguments import argument
 from automap.planner.exports.exporting import export
 from automap.planner.exports.refusals import refusals
-from automap.planner.exports.slime.script import GROUPS, OF_CONFIG
+from automap.planner.exports.slime.script import GROUPS
 from automap.planner.exports.subject import subject_of
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail
@@ -23,15 +26,21 @@ from tests.helpers.slime_plans import MISC, SAMPLE, SGLANG, SLIME, faults, given
 
 _TOOL = """#!/usr/bin/env bash
 case "$0 $*" in
-  *rope_theta*) echo 1000000 ;;
-  *rms_norm_eps*) echo 1e-06 ;;
+  *config.json*) exec "$PYTHON" "$@" ;;
   *cluster_resources*) echo 1000000 ;;
   */ray*) printf '%s\\0' "$@" END >> "$RECORD" ;;
 esac
 """
 
 
-def submitted(launch: Launch, folder: Path, **values: str) -> tuple[int, str, list[str]]:
+CONFIG = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-06}
+OF_CONFIG = {"--rotary-base", "--norm-epsilon", "--rotary-percent"}
+"""Arguments of models with plain attention that the script reads from their config.json."""
+
+
+def submitted(
+    launch: Launch, folder: Path, *, config: dict[str, Any] | None = None, **values: str
+) -> tuple[int, str, list[str]]:
     """(exit code, errors, words after slime's program) of a script that is run with recorders."""
     tools, record = folder / "tools", folder / "record"
     tools.mkdir(exist_ok=True)
@@ -41,10 +50,12 @@ def submitted(launch: Launch, folder: Path, **values: str) -> tuple[int, str, li
     record.write_text("", encoding="utf-8")
     script = folder / "launch.sh"
     script.write_text(launch.script, encoding="utf-8")
-    filled = {each.variable: "x" for each in launch.placeholders}
+    (folder / "config.json").write_text(json.dumps(CONFIG | (config or {})), encoding="utf-8")
+    filled = {each.variable: "x" for each in launch.placeholders} | {"ACTOR_MODEL": str(folder)}
     filled |= {"KL_COEFFICIENT": "0.01", "SLIME_FOLDER": str(folder), "SLIME_VERSION": "0.3.1"}
     filled |= {"HEAD_ADDRESS": "node", "NODE_RANK": "0"} | values
     environment = {"PATH": f"{tools}:{os.defpath}", "RECORD": str(record)}
+    environment["PYTHON"] = sys.executable
     done = subprocess.run(
         ["bash", str(script)],
         env=environment | filled,
@@ -70,7 +81,7 @@ def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str
     described = {key for setting in SLIME.settings for key in setting.keys.values()}
     written = {key for launch in launches.values() for key in given(launch)}
     # Models with latent or shared experts, and what is only read, are not among the plans.
-    missing = described - written - OF_CONFIG.keys()
+    missing = described - written - OF_CONFIG
     only_read = {
         "--micro-batch-size",
         "--num-epoch",
@@ -79,7 +90,7 @@ def test_every_setting_of_the_description_is_set_by_some_plan(launches: dict[str
         "--rm-type",
         "--sglang-enable-dp-attention",
     }
-    models = {s.key() for s in SLIME.settings if s.decision.startswith("model_")}
+    models = {s.key() for s in SLIME.settings if s.decision.startswith(("model_", "config_"))}
     assert missing - models == only_read - {"--sglang-enable-dp-attention"}
 
 
@@ -92,7 +103,7 @@ def test_what_is_submitted_is_known_typed_and_consistent(
     assert words[0] == ("train_async.py" if name == "ahead" else "train.py")
     assert faults(words[1:]) == []
     keys = {word.partition("=")[0] for word in words if word.startswith("--")}
-    assert keys == given(launches[name]).keys() | OF_CONFIG.keys() | MISC.keys()
+    assert keys == given(launches[name]).keys() | OF_CONFIG | MISC.keys()
 
 
 def test_what_is_broken_is_refused(launches: dict[str, Launch], tmp_path: Path) -> None:
@@ -230,7 +241,11 @@ def broken() -> dict[str, Plan]:
     generate = next(call for call in grpo.calls if call.kind == "generate")
     second = generate.model_copy(update={"id": "again", "kv_cache_bytes": GIB})
     tail = GenerationTail(num_gpus=4, ended_share=0.5)
+    gated = smaller.model_copy(update={"architecture": "qwen3-next-80b-a3b"})
     return {
+        "architecture": grpo.model_copy(
+            update={"spec": grpo.spec.model_copy(update={"models": {**models, "actor": gated}})}
+        ),
         "algorithm": grpo.model_copy(update={"spec": grpo.spec.model_copy(update=own)}),
         "one_range": changed(ppo, "copies", "critic", first_gpu=8),
         "one_layout": relaid(grpo, "reference", tensor_parallel_size=2, data_parallel_size=8),

@@ -4,7 +4,7 @@ import pytest
 
 from automap.planner import NotImportableError, Plan, export_into
 from automap.planner.errors import InfeasibleError
-from automap.planner.exports.exporting import export
+from automap.planner.exports.exporting import export, settings_of
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.planning import estimate
@@ -119,7 +119,7 @@ def test_tokens_of_a_cache_with_windows_are_not_priced() -> None:
     [told] = [each.text for each in caches[0].remarks if TOKENS in each.text]
     assert "100000 tokens have no one size where layers keep windows or states" in told
     wanted = Wanted(model="gemma-3-12b", tensor=8, workload=SGLANG)
-    assert TOKENS not in given(export(plan_of(wanted), TARGET))
+    assert TOKENS not in {each.key for each in settings_of(plan_of(wanted), TARGET)}
 
 
 @pytest.mark.slow
@@ -236,6 +236,23 @@ def test_what_cannot_be_is_refused_by_argument_and_line(
 def test_what_is_odd_is_said(change: tuple[str, str], kind: str, words: str) -> None:
     found = [each for each in read(launch("colocated-4b", change)).remarks if each.kind == kind]
     assert any(words in each.text and each.line for each in found), found
+
+
+ROUTED = """--moe-router-score-function sigmoid --moe-router-pre-softmax
+   --moe-router-enable-expert-bias --moe-router-bias-update-rate 0 --moe-router-dtype fp32
+   --moe-router-num-groups 8 --moe-router-group-topk "$(config topk_group)"
+   --moe-router-topk-scaling-factor 2.5 --rotary-scaling-factor "$(config factor)" --mscale 1.0
+   --mscale-all-dim 1.0 --use-rope-scaling"""
+"""What MODEL_ARGS of DeepSeek-V3, GLM and Llama 3.1 have; some values are not known."""
+
+
+def test_routing_and_positions_are_read_without_a_remark() -> None:
+    model = file_of("qwen3-30B-A3B.model.sh", folder=FOLDER)
+    plain = "--moe-router-score-function softmax"
+    assert plain in model.text
+    routed = LaunchFile(model.name, model.text.replace(plain, " ".join(ROUTED.split())))
+    before, after = (read(launch("mixture-30b"), each) for each in (model, routed))
+    assert {each.text for each in after.remarks} - {each.text for each in before.remarks} == set()
 
 
 def test_what_is_given_beside_the_files_wins() -> None:
