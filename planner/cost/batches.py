@@ -24,6 +24,9 @@ class SequenceLengths:
     points: FloatArray
     weights: FloatArray
     max_tokens: int
+    tail: tuple[FloatArray, FloatArray] | None = None
+    """Points and weights as fine as the spec knows responses, with prompts of their mean; None:
+    those above. Of few points the last has more weight than sequences at the maximum."""
 
     @property
     def mean_tokens(self) -> float:
@@ -60,7 +63,9 @@ def sequence_lengths(workload: WorkloadSpec) -> SequenceLengths:
     weights = np.multiply.outer(np.asarray(prompt_weights), np.asarray(response_weights)).ravel()
     points, inverse = np.unique(sums, return_inverse=True)
     merged = np.bincount(inverse.reshape(-1), weights=weights)
-    return SequenceLengths(points.astype(np.float64), merged / merged.sum(), longest)
+    fine, fine_weights = workload.response_length.distribution()
+    tail = (fine + workload.prompt_length.mean_tokens, fine_weights)
+    return SequenceLengths(points.astype(np.float64), merged / merged.sum(), longest, tail)
 
 
 def micro_batch_tokens(lengths: SequenceLengths, micro_batch_size: IntArray) -> IntArray:

@@ -127,8 +127,21 @@ def _filled_waits(
         token_budgets(lengths, micro_batch_size), sequences_per_rank * lengths.mean_tokens
     )
     larger = np.maximum(tokens / (micro_batch_size * lengths.mean_tokens), 1.0)
-    one, sequences = np.ones_like(sequences_per_rank), np.maximum(sequences_per_rank, 1)
-    longest = fullest(lengths, sequences=one, draws=ranks * sequences)
-    shortest = float(lengths.points.min()) / lengths.mean_tokens
-    rank = (longest + (sequences - 1) * shortest) / sequences
+    sequences = np.maximum(sequences_per_rank, 1)
+    longest = _longest(lengths, draws=ranks * sequences)
+    shortest = float(lengths.points.min())
+    rank = (longest + (sequences - 1) * shortest) / (sequences * lengths.mean_tokens)
     return Waits(np.maximum(rank, 1.0), larger)
+
+
+def _longest(lengths: SequenceLengths, *, draws: IntArray) -> FloatArray:
+    """Tokens of the longest of so many sequences, in expectation [candidate].
+
+    That all are at most as long as a point has the chance of one, to the power of their number.
+    """
+    first, inverse = distinct_rows(draws)
+    points, weights = lengths.tail or (lengths.points, lengths.weights)
+    at_most = np.minimum(np.cumsum(weights), 1.0)
+    all_at_most = at_most[None, :] ** draws[first, None]
+    expected: FloatArray = np.diff(all_at_most, axis=1, prepend=0.0) @ points
+    return expected[inverse]

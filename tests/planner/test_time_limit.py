@@ -27,7 +27,7 @@ def test_a_cut_search_says_at_which_limit_and_with_which_gap() -> None:
     gap = f"{100 * plan.relative_gap:.2g} %"
     assert plan.search.stopped == (
         f"stopped at the time limit of 1e-06 s with a gap of {gap}; "
-        "least is proven of placements without shadow copies"
+        "least is proven of placements with actor.shadow"
     )
 
 

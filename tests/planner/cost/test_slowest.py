@@ -222,10 +222,12 @@ def test_ranks_of_even_tokens_wait_for_the_longest_sequence(
 ) -> None:
     """Oracle: rows dealt as the executor deals them, equally many to each rank."""
     lengths = sequence_lengths(workload(response_length=response))
+    assert lengths.tail is not None
+    points, weights = lengths.tail
     rng = np.random.default_rng(0)
     found = []
     for _ in range(30):
-        drawn = rng.choice(lengths.points, size=ranks * sequences, p=lengths.weights)
+        drawn = rng.choice(points, size=ranks * sequences, p=weights)
         parts = even_parts(drawn.tolist(), ranks, num_rows=[sequences] * ranks)
         found.append(max(drawn[part].sum() for part in parts) * ranks / drawn.sum())
     waits = token_waits(
