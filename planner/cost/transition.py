@@ -63,14 +63,16 @@ def reshard(
     tensor_parallel_size: IntArray,
     pipeline_parallel_size: IntArray,
     expert_parallel_size: IntArray,
+    own_weights: bool = False,
 ) -> tuple[FloatArray, IntArray, IntArray]:
     """Price moving weights from home to generation layouts on the same GPUs, one row per pair.
 
     Returns (seconds, received bytes per GPU, transient weight bytes per GPU). The transient
     weights are the generation shard beyond what the home's resident weights serve: only what is
     received; the whole shard when the home is fully sharded, keeps its weights on the host, or
-    generates in 8 or 4 bits (a quantised copy shares nothing). Full sharding streams each rank's
-    missing (n − 1)/n through one bucket.
+    generates in 8 or 4 bits (a quantised copy shares nothing), and always with `own_weights`, where
+    the engine's parameters are its own. Full sharding streams each rank's missing (n − 1)/n through
+    one bucket.
     """
     dense_bytes, expert_bytes = model_bytes(model, workload.precision)
     shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
@@ -115,9 +117,9 @@ def reshard(
     engine = (tensor_parallel_size, pipeline_parallel_size, expert_parallel_size, one)
     shard = over_stages + inside + kept
     own = _rollout_shard_bytes(model, workload, GenerationLayouts(*engine), shard)
-    transient = _transient_weights(
-        workload, layouts, own=own, gathered=over_stages + inside, received=received
-    )
+    whole = own_weights | _keeps_a_copy(workload, layouts)
+    buckets = np.minimum(received, constants.SYNC_BUCKET_BYTES)
+    transient = np.where(whole, own + buckets, over_stages + inside)
     return seconds, _ceil(received), _ceil(transient)
 
 
@@ -140,25 +142,12 @@ def reshard_kind(pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
     )
 
 
-def _transient_weights(
-    workload: WorkloadSpec,
-    layouts: Layouts,
-    *,
-    own: FloatArray,
-    gathered: FloatArray,
-    received: FloatArray,
-) -> FloatArray:
-    """Bytes per GPU [pair] of weights that exist only during generation.
-
-    Normally what is gathered; where resident weights cannot serve, a copy of the whole shard
-    (`own`) and a bucket.
-    """
+def _keeps_a_copy(workload: WorkloadSpec, layouts: Layouts) -> BoolArray:
+    """[pair] where the weights of a home cannot serve an engine, which then has a whole shard."""
     rollout = workload.rollout_precision or workload.precision
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
-    own_copy = away | sharded | (rollout != workload.precision)
-    buckets = np.minimum(received, constants.SYNC_BUCKET_BYTES)
-    return np.where(own_copy, own + buckets, gathered)
+    return np.asarray(away | sharded | (rollout != workload.precision))
 
 
 def _rollout_shard_bytes(

@@ -2,13 +2,15 @@
 
 import math
 
-import numpy as np
-
 from automap.planner.cost.generation.kv_cache import bytes_of_every_token
 from automap.planner.cost.memory import fillable_bytes
-from automap.planner.exports.refusals import engine_bytes, start_bytes
+from automap.planner.exports.engine_memory import (
+    buffer_bytes,
+    engine_layouts,
+    engine_weights,
+    start_bytes,
+)
 from automap.planner.exports.subject import Subject
-from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan
 from automap.planner.units import GIB
 
@@ -55,13 +57,9 @@ def memory_share(
     """
     cache = engine_cache(subject, call)[0] if bounded is None else bounded
     memory = subject.pool(subject.rollout).gpu.memory_bytes
-    # A shadow's weights are its own bytes, not the call's.
-    weights = call.bytes_by_kind.weights or subject.rollout.bytes_by_kind.weights
-    kinds, other = "weights", weights
+    kinds, other = "weights", engine_weights(subject, call)
     if subject.job.spec.workload.rollout_engine == "vllm":
-        kinds = "weights and buffers"
-        other = engine_bytes(call) - call.bytes_by_kind.weights + weights
-        other -= call.kv_cache_bytes or 0
+        kinds, other = "weights and buffers", other + buffer_bytes(call)
     spare = subject.spare_cache_bytes
     beyond = f" ({spare} spare)" if spare else ""
     why = f"{call.id}: {other} bytes of {kinds} and {cache} of cache{beyond}, of {memory}"
@@ -71,13 +69,10 @@ def memory_share(
 
 def cache_tokens(subject: Subject, call: CallPlan) -> tuple[int, int] | None:
     """(tokens that an engine's cache holds, bytes of each); None: they do not say its bytes."""
-    layout = call.parallelism
-    assert layout is not None, "a generation has a layout"
     [of] = [each for each in subject.job.dataflow.calls if each.id == call.id]
-    sizes = (getattr(layout, name) for name in GenerationLayouts.__dataclass_fields__)
     found = bytes_of_every_token(
         subject.job.models[of.model or of.role],
-        GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes)),
+        engine_layouts(call),
         precision=subject.job.spec.workload.rollout_cache_precision,
     )
     if found is None or not call.kv_cache_bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from automap.planner.cost.constants import HOST_SHARE
 from automap.planner.errors import Reason
 from automap.planner.exports.batches import micro_batches, mini_batch_sequences
+from automap.planner.exports.engine_memory import start_bytes
 from automap.planner.exports.layouts import layout_refusals
 from automap.planner.exports.ranges import range_refusals
 from automap.planner.exports.reasons import Broken, reasons_of
@@ -12,9 +13,7 @@ from automap.planner.exports.serving import longest_sequence, serving_bytes
 from automap.planner.exports.slime.model import unsaid
 from automap.planner.exports.subject import Subject, overlap
 from automap.planner.exports.turns import turn_refusals
-from automap.planner.plan.types import CallPlan
 from automap.planner.spec import MEMORY_SETTINGS, streaming_field, tail_field
-from automap.planner.targets import TARGETS
 from automap.planner.units import GIB
 
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16"}
@@ -118,8 +117,7 @@ def _loop_refusals(subject: Subject) -> Iterator[Broken]:
         yield Broken("staleness_apart", "actor", f"staleness is {spec.search.staleness}")
     if spec.workload.packed_sequences:
         yield Broken("packed", "job", "packed_sequences is true")
-    [target] = [each for each in TARGETS.values() if each.name == subject.framework.target]
-    place = dict(target.kl_places).get(spec.algorithm or "")
+    place = dict(subject.target.kl_places).get(spec.algorithm or "")
     if spec.workload.kl not in ("none", place):
         yield Broken("kl_place", "job", f"kl is {spec.workload.kl}, the algorithm {spec.algorithm}")
     if spec.workload.turns > 1:
@@ -243,19 +241,6 @@ def _serving_refusals(subject: Subject) -> Iterator[Broken]:
     if needed > call.capacity_bytes:
         found = f"{needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when it is served"
         yield Broken("cache_free", call.id, found)
-
-
-def start_bytes(subject: Subject, call: CallPlan) -> int:
-    """Bytes on a GPU once the engine of a generation has its cache, with what stays there."""
-    [copy] = [each for each in subject.plan.copies if each.id == call.copy_id]
-    stays = sum(each.resident_bytes for each in subject.plan.copies if overlap(each, copy))
-    return stays + engine_bytes(call)
-
-
-def engine_bytes(call: CallPlan) -> int:
-    """Bytes on a GPU of the engine of a generation alone, with the cache that the plan gives it."""
-    kinds = call.bytes_by_kind
-    return kinds.total - kinds.kv_cache + (call.kv_cache_bytes or 0)
 
 
 def host_bytes(subject: Subject, pool: str, node: int) -> int:

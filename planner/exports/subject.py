@@ -7,6 +7,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.frameworks.description import ENGINES, Framework
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlan, CopyPlan, Plan
+from automap.planner.targets import TARGETS, Target
 from automap.planner.targets.automap import FSDP
 
 TRAINERS = ("actor", "reference", "critic")
@@ -37,6 +38,11 @@ class Subject:
     """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
     says_model: bool = True
     """The launch is to say what the actor is; one that exists says it already."""
+
+    @property
+    def target(self) -> Target:
+        """What the framework can run."""
+        return next(each for each in TARGETS.values() if each.name == self.framework.target)
 
     @property
     def actor(self) -> CopyPlan:

@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from automap.planner.errors import Reason
-from automap.planner.exports.refusals import refusals, start_bytes
+from automap.planner.exports.engine_memory import start_bytes
+from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import TRAINERS, Subject, subject_of
 from automap.planner.frameworks.description import JOB, Framework
 from automap.planner.imports.launch import Imported

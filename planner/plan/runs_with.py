@@ -44,7 +44,7 @@ def engine_name(job: Job, copy: CopyPlacement, target: Target) -> str | None:
     if copy.kind == "shadow":
         return None
     engines = job.engines_of(copy.role, target)
-    number = int(engines.of_layouts(_row(copy.layout, copy.offload))[0])
+    number = int(engines.of_layouts(layout_row(copy.layout, copy.offload))[0])
     return engines.engines[number].name if number >= 0 else None
 
 
@@ -57,7 +57,7 @@ def home_refusals(
         engines = engines.only(engine)
     if not engines.engines:
         return [f"{engine or target.name} does not know the model of {copy.role}"]
-    return engines.refusals(_row(copy.layout, copy.offload))
+    return engines.refusals(layout_row(copy.layout, copy.offload))
 
 
 def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
 
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
     """What of one copy's range and ranks a target does not take."""
-    row = _row(copy.layout, copy.offload)
+    row = layout_row(copy.layout, copy.offload)
     is_shadow, pool = copy.kind == "shadow", _pool_of(job, copy)
     trains = not is_shadow and job.models[copy.role].trainable
     rules = list(job.range_rules(pool, row, trains=trains, target=target, is_shadow=is_shadow))
@@ -128,7 +128,7 @@ def _call_refusals(job: Job, placement: Placement, target: Target) -> Iterator[s
             if batch % rows:
                 yield f"call {call.id}: {rows} sequences at once do not divide {batch}"
         if copy is not None and call.kind == "generate" and call.parallelism is not None:
-            engine_row = GenerationLayouts.of(_row(call.parallelism, "none"))
+            engine_row = GenerationLayouts.of(layout_row(call.parallelism, "none"))
             rules = target.engine_rules(engine_row, pool=_pool_of(job, copy))
             yield from _broken(f"call {call.id}", target.name, rules)
             if target.offloads_to_generate and copy.kind == "home" and copy.offload != "weights":
@@ -302,7 +302,7 @@ def too_many_sequences(job: Job, call: CallPlacement | CallPlan, target: Target)
 def _rollout_refusals(
     job: Job, name: str, role: str, layout: Parallelism, target: Target
 ) -> Iterator[str]:
-    row = GenerationLayouts.of(_row(layout, "none"))
+    row = GenerationLayouts.of(layout_row(layout, "none"))
     rules = target.rollout.rules(job.models[role].architecture, row)
     engines = " or ".join(sorted(target.rollout.names))
     yield from _broken(f"{name} ({_in_words(layout)})", engines, rules)
@@ -312,7 +312,8 @@ def _in_words(layout: Parallelism) -> str:
     return f"{layout.in_short()}, sharding {layout.sharding}"
 
 
-def _row(layout: Parallelism, offload: str) -> Layouts:
+def layout_row(layout: Parallelism, offload: str) -> Layouts:
+    """The layout of a copy, or of an engine, as columns of one row."""
     sizes = (
         layout.num_gpus,
         layout.tensor_parallel_size,

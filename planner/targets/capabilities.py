@@ -237,6 +237,9 @@ class RolloutCapabilities:
     multiples (the engine's replicas of attention share the experts)."""
     max_sequences: int | None = None
     """Most sequences that a replica runs at once; None: all that its cache holds."""
+    own_weights: bool = False
+    """On the GPUs that train it has all its weights for itself, beside what training has there;
+    otherwise training's serve it as far as they can."""
     pipelines: bool = True
     """Splits an engine into pipeline stages."""
     tensor_repeats: frozenset[str] = frozenset()

@@ -49,5 +49,7 @@ FrameworkRollout = partial(
     # Some have engines in stages, which no plan uses.
     pipelines=False,
     tensor_repeats=frozenset({"num_key_value_heads"}),
+    # Their engines are processes of vLLM or SGLang, into whose parameters weights are copied.
+    own_weights=True,
 )
 """`RolloutCapabilities` likewise."""

@@ -73,6 +73,7 @@ _OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
     "max_sequences": lambda rollout: (
         f"at most {rollout.max_sequences} sequences of an engine at once"
     ),
+    "own_weights": lambda _: "all weights of an engine beside those that train on its GPUs",
     "experts": lambda rollout: (
         "experts split over the tensor ranks"
         + (" alone" if rollout.experts == "split" else "")

@@ -145,6 +145,7 @@ class GenerationPricing(PricedJob):
             tensor_parallel_size=generation_layouts.tensor_parallel_size,
             pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
             expert_parallel_size=generation_layouts.expert_parallel_size,
+            own_weights=self.job.target.rollout.own_weights,
         )
         return self.factor(pool, "transition", self._model(call)) * seconds, transient
 

@@ -22,6 +22,7 @@ def reshard(
     expert: IntArray | None = None,
     name: str = "llama-2-70b",
     spec: WorkloadSpec | None = None,
+    own_weights: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     hardware = pool()
     ones = np.ones_like(tensor)
@@ -34,6 +35,7 @@ def reshard(
         tensor_parallel_size=tensor,
         pipeline_parallel_size=ones if pipeline is None else pipeline,
         expert_parallel_size=ones if expert is None else expert,
+        own_weights=own_weights,
     )
 
 
@@ -105,6 +107,25 @@ def test_an_fp8_rollout_holds_a_whole_quantised_shard() -> None:
     _, received, transient = reshard(layouts(tensor=8), tensor=ints(8), spec=spec)
     assert received[0] == 0
     assert transient[0] == pytest.approx(total_bytes() / 8 / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("own_weights", [False, True])
+def test_an_engine_with_weights_of_its_own_holds_all_of_them(own_weights: bool) -> None:
+    """The engine of Qwen3-235B-A22B on tp 4 and ep 8 has 61 GB, 15 of which its home has too."""
+    rows = layouts(tensor=4, pipeline=4, data=16, expert=8)
+    seconds, received, transient = reshard(
+        rows, tensor=ints(4), expert=ints(8), name="qwen3-235b-a22b", own_weights=own_weights
+    )
+    dense, experts = transition.model_bytes(model("qwen3-235b-a22b"), "bf16")
+    engine = dense / 4 + experts / 8
+    assert received[0] == pytest.approx(engine * 3 / 4, rel=1e-9)
+    own = engine + constants.SYNC_BUCKET_BYTES
+    assert transient[0] == pytest.approx(own if own_weights else received[0], rel=1e-9)
+    assert seconds[0] > 0
+    # A home on the host, or fully sharded, serves no engine as it is.
+    for away in (layouts(tensor=8, offload=2), layouts(data=8, sharding=FULL)):
+        found = [reshard(away, tensor=ints(4), own_weights=each)[2][0] for each in (False, True)]
+        assert found[0] == found[1]
 
 
 def test_experts_move_by_their_own_groups() -> None:

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from automap.planner.cost.transition import model_bytes
+from automap.planner.exports.engine_memory import start_bytes
 from automap.planner.exports.exporting import export
 from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF, spare_cache_bytes
 from automap.planner.exports.refusals import refusals
@@ -14,6 +17,7 @@ from automap.planner.frameworks import framework, framework_names
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate
+from automap.planner.targets import inside
 from tests.helpers import (
     areal_plans,
     framework_plans,
@@ -25,6 +29,7 @@ from tests.helpers import (
 )
 from tests.helpers.broken_exports import changed
 
+VERL = "verl@0.9.1"
 PLANS: Mapping[str, Any] = {
     "verl": framework_plans,
     "slime": slime_plans,
@@ -86,6 +91,38 @@ def test_an_engine_gets_what_is_free_while_it_generates(target: str) -> None:
     # A GiB is at most half of the chance.
     assert chance > FILLED_WITH_A_CHANCE_OF / 2
     assert chance <= FILLED_WITH_A_CHANCE_OF * 1.001
+
+
+@pytest.mark.parametrize("planned_inside", [False, True])
+def test_an_engine_has_all_its_weights_beside_those_that_train(planned_inside: bool) -> None:
+    """vLLM's parameters in verl are its own, whatever the plan was made for."""
+    wanted = replace(framework_plans.SAMPLE["mixture"], offload="optimizer")
+    plan = framework_plans.plan_of(wanted)
+    if planned_inside:
+        plan = estimate(inside(plan.spec, VERL), plan.placement())
+    subject = subject_of(resolve(plan.spec), plan, framework(VERL))
+    [call] = subject.generations
+    layout, model = call.parallelism, subject.job.models["actor"]
+    assert layout is not None
+    dense, experts = model_bytes(model, "bf16")
+    weights = dense / layout.tensor_parallel_size
+    weights += experts / max(layout.tensor_parallel_size, layout.expert_parallel_size)
+    cache, memory = call.kv_cache_bytes or 0, subject.pool(subject.actor).gpu.memory_bytes
+    for spare in (False, True):
+        launch = export(plan, VERL, spare_cache=spare)
+        [share] = [each for each in launch.settings if each.key.endswith("gpu_memory_utilization")]
+        [held] = [each for each in launch.settings if each.key.endswith("kv_cache_memory_bytes")]
+        assert float(share.value) * memory > weights + int(held.value)
+        assert int(held.value) >= cache
+        resident = sum(each.resident_bytes for each in plan.copies)
+        assert subject.actor.resident_bytes > 0
+        assert resident + float(share.value) * memory < call.capacity_bytes
+    # What fits beside a part of the weights alone is refused.
+    room = call.capacity_bytes - start_bytes(subject, call)
+    for more, refused in ((room, False), (room + 1, True)):
+        other = changed(plan, "calls", call.id, kv_cache_bytes=cache + more)
+        told = refusals(subject_of(resolve(plan.spec), other, framework(VERL)))
+        assert any("when the engine starts" in each.summary for each in told) == refused
 
 
 def test_a_full_gpu_has_nothing_to_spare() -> None:
