@@ -10,7 +10,7 @@ from tests.helpers.small_jobs import small_job
 @pytest.fixture(scope="module")
 def simple() -> Plan:
     """One range of all GPUs; the best plan has four, as HybridFlow's has."""
-    return make_plan(small_job("ppo", num_nodes=2, search__simplicity_tolerance=0.5))
+    return make_plan(small_job("safe_rlhf", num_nodes=2, search__simplicity_tolerance=0.5))
 
 
 def test_a_faster_strategy_lost_as_it_is_less_simple(simple: Plan) -> None:
