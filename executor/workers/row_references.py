@@ -110,7 +110,8 @@ class Rows:
                 known = [
                     block.tokens
                     for block in layer.blocks
-                    if block.tokens is not None and block.names["response_tokens"] in _SEQUENCE
+                    if block.tokens is not None
+                    and block.names["response_tokens"] == "response_tokens"
                 ]
                 whole = len(known) == len(layer.blocks)
                 return np.concatenate(known)[layer.index] if whole else None

@@ -61,3 +61,8 @@ def test_lengths_follow_rows_through_what_is_done_with_references() -> None:
         assert tokens.tolist() == [1, 3, 4]
     assert scored.only("scores").tokens() is None
     assert even_order(scored.only("scores"), 3).tolist() == [0, 1, 2]
+
+
+def test_a_column_that_is_only_called_a_response_has_no_lengths() -> None:
+    rows = rollout([(1, 2), (3, 4)])
+    assert rows.only("prompt_tokens", response_tokens="prompt_tokens").tokens() is None
