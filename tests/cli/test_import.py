@@ -139,6 +139,7 @@ def test_hostile_files_are_refused(
     [
         ((GRPO, *GIVEN, "--from", "verl@0.9.2"), "unknown target"),
         (("none.sh", *GIVEN), "there is no such file"),
+        (("verl@0.9.1", GRPO, *GIVEN), "write --from verl@0.9.1"),
         ((GRPO, *GIVEN[:3], "mean=long"), "is no number"),
         ((GRPO, *GIVEN[:3], "mean=-3"), "--lengths"),
         ((GRPO, *GIVEN[:3], "middle=3"), "--lengths"),

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
+from automap.planner.frameworks import framework_names
 from automap.planner.imports import LaunchFile
 from automap.service.cli.inputs.files import STANDARD_INPUT, read_text
 from automap.service.cli.inputs.kinds import refuse_as_launch
@@ -22,6 +23,9 @@ def read_launch(sources: list[str]) -> list[LaunchFile]:
     """
     if len(sources) > MAX_FILES:
         raise BadInputError(f"{len(sources)} files; at most {MAX_FILES} make a launch")
+    for source in sources:
+        if source in framework_names() and not Path(source).exists():
+            raise BadInputError(f"{source} is a framework, not a file", [f"write --from {source}"])
     return [_read(source) for source in dict.fromkeys(sources)]
 
 
