@@ -61,14 +61,15 @@ def continuous_report(
             _at_its_best(each, call, pool, engine, room=room) for each in (pricing, batches)
         )
         gain = drained / least
-    search, accepted = pricing.job.spec.search, pricing.workload.num_sequences
+    staleness, slack = pricing.job.spec.search.staleness, pricing.job.training_slack
+    accepted = pricing.workload.num_sequences
     rate = call.num_sequences / generating.seconds
     return ContinuousReport(
         call=call.id,
-        training_slack=search.training_slack,
-        admitted_responses=(search.staleness + 1) * accepted,
-        most_in_flight=(search.staleness + 1 - search.training_slack) * accepted,
-        least_in_flight=(search.staleness - search.training_slack) * accepted,
+        training_slack=slack,
+        admitted_responses=(staleness + 1) * accepted,
+        most_in_flight=(staleness + 1 - slack) * accepted,
+        least_in_flight=(staleness - slack) * accepted,
         flight_seconds=flight,
         slots_per_replica=slots,
         running_per_replica=running,
@@ -121,30 +122,41 @@ def pricing_by_batches(pricing: Pricing) -> Pricing:
 def least_full_staleness(job: Job, steady: ContinuousGeneration, *, replicas: int) -> int | None:
     """The least staleness that holds up no replica; None: more than a spec may ask for.
 
-    As many are always in flight as keep every replica full, and the longest response ends before it
-    is too old.
+    As many are always in flight as keep every replica full, and where batches wait for the longest
+    response, it ends before it is too old.
     """
     batches = float(steady.needed[0]) * replicas / job.spec.workload.num_sequences
     flight = float(steady.flight_seconds[0] / steady.flow_seconds[0])
+    rules = job.target.continuous
+    assert rules is not None, "its software generates without batches"
+    waits = rules.waits_for_oldest
     for staleness in range(1, MOST_STALENESS + 1):
-        search = job.spec.search.model_copy(update={"staleness": staleness})
-        room = staleness - search.training_slack
-        if room >= batches - 1e-9 and room + MEAN_BEGIN >= flight - 1e-9:
+        room = staleness - rules.training_slack(staleness)
+        if room >= batches - 1e-9 and not (waits and room + MEAN_BEGIN < flight - 1e-9):
             return staleness
     return None
 
 
-def continuous_lines(report: ContinuousReport | None, *, staleness: int) -> Iterator[str]:
+def continuous_lines(job: Job, report: ContinuousReport | None) -> Iterator[str]:
     """What to know before such a plan is used, each line with its place in the spec."""
     if report is None:
         return
-    least = report.least_full_staleness
+    staleness, rules = job.spec.search.staleness, job.target.continuous
+    waits, least = rules is None or rules.waits_for_oldest, report.least_full_staleness
     if least is None or least > staleness:
         enough = "no staleness keeps" if least is None else f"staleness {least} keeps"
         yield (
             f"search.staleness: with {staleness} a replica runs {report.running_per_replica:.0f} "
-            f"of the {report.slots_per_replica} responses that it could at once, and batches may "
-            f"wait for their longest response; {enough} it full"
+            f"of the {report.slots_per_replica} responses that it could at once"
+            f"{', and batches may wait for their longest response' if waits else ''}; {enough} it "
+            "full"
+        )
+    span = report.training_slack + report.flight_seconds / report.seconds
+    if not waits and math.ceil(span) > staleness:
+        yield (
+            f"search.staleness: {job.target.name} bounds by {staleness} how many responses are in "
+            f"flight, not how old one gets: the longest of an iteration began about "
+            f"{math.ceil(span)} iterations before it is trained on"
         )
     if report.gain < WORTHWHILE_GAIN:
         yield (

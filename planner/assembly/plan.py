@@ -195,7 +195,7 @@ def plan_from(
     whole_run = run_seconds(spec.workload, period)
     lower = min(lower_bound_seconds, period)
     continuous = continuous_report(pricing, calls, copies)
-    said = list(continuous_lines(continuous, staleness=spec.search.staleness))
+    said = list(continuous_lines(job, continuous))
     plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,

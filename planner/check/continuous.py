@@ -132,27 +132,31 @@ def _held(subject: Subject, call: CallPlan) -> float:
 def _staleness_is_enough(
     subject: Subject, report: ContinuousReport, call: CallPlan
 ) -> Iterator[str]:
-    """No response is too old when it is trained on, and the stated least staleness is the least.
+    """No response is too old where batches wait, and the stated least staleness is the least.
 
     By Little's law the mean response is in flight for what is in flight over the rate, the longest
     of a batch for as much more as it is longer. Where batches wait for it, only that they wait long
     enough can be said.
     """
     workload, staleness = subject.job.spec.workload, subject.job.spec.search.staleness
-    seconds = report.seconds
+    rules, seconds = subject.job.target.continuous, report.seconds
+    if rules is None:
+        yield f"{subject.job.target.name} has no generation without batches"
+        return
     # A response begins anywhere while a batch fills: half of it is left in the mean.
     room = staleness - report.training_slack + 0.5
     allowed, rounding = room * seconds, room * tolerance_seconds(seconds)
     if staleness == report.training_slack:
         return  # it drains
-    if report.flight_seconds > allowed + rounding:
+    held = rules.waits_for_oldest
+    if held and report.flight_seconds > allowed + rounding:
         yield (
             f"the longest response is in flight for {report.flight_seconds:.6g} s, but staleness "
             f"{staleness} leaves it {allowed:.6g} s"
         )
     if workload.environment_seconds_per_turn:
         return  # how long an environment keeps what is in flight only the price knows
-    waits = report.flight_seconds > allowed - rounding
+    waits = held and report.flight_seconds > allowed - rounding
     mean, longest, group = (
         _mean_longest(subject, number)
         for number in (1, subject.calls[call.id].num_sequences, workload.responses_per_prompt)
@@ -168,8 +172,9 @@ def _staleness_is_enough(
     stated = report.least_full_staleness
 
     def is_enough(given: int) -> bool:
-        free = given - max(given // 2, 1)
-        return free >= batches - ROUNDING and free + 0.5 >= report.flight_seconds / seconds
+        free = given - (1 if rules.trains_one_batch else max(given // 2, 1))
+        in_time = not held or free + 0.5 >= report.flight_seconds / seconds
+        return free >= batches - ROUNDING and in_time
 
     if stated is not None and not is_enough(stated) and not waits:
         yield f"staleness {stated} is said to hold up no replica, but {batches:.3f} batches do"

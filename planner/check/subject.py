@@ -60,7 +60,7 @@ class Subject:
     @cached_property
     def flow(self) -> Dataflow:
         """The dataflow with the staleness that the spec allows."""
-        return with_staleness(self.job.dataflow, self.job.spec.search.training_slack)
+        return with_staleness(self.job.dataflow, self.job.training_slack)
 
     @cached_property
     def calls(self) -> dict[str, Call]:

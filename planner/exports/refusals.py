@@ -47,13 +47,13 @@ def _algorithm(subject: Subject) -> str:
 
 def _job_refusals(subject: Subject) -> Iterator[Broken]:
     spec = subject.job.spec
-    continuous = "search.continuous_rollouts" if spec.search.continuous_rollouts else None
-    field = streaming_field(spec) or tail_field(spec) or continuous
+    field = streaming_field(spec) or tail_field(spec)
     if field is not None:
         yield Broken("streams", "job", f"{field} is true")
     for call in subject.plan.calls:
         if call.tail is not None or call.streamed_from:
             yield Broken("streams", call.id, "it has a tail, or begins early")
+    yield from _flow_refusals(subject)
     if spec.workload.pretrain_loss:
         yield Broken("pretrain", "job", "workload.pretrain_loss is true")
     if spec.search.staleness and not subject.apart:
@@ -69,6 +69,15 @@ def _job_refusals(subject: Subject) -> Iterator[Broken]:
         found = f"sequences of {longest_sequence(subject)} tokens, and {positions} positions"
         yield Broken("positions", "actor", found)
     yield from _place_refusals(subject)
+
+
+def _flow_refusals(subject: Subject) -> Iterator[Broken]:
+    """Generation without batches, or in them where a framework never drains."""
+    spec, rules = subject.job.spec, subject.target.continuous
+    if rules is not None and (refused := rules.refuses(spec.search, spec.algorithm)) is not None:
+        yield Broken("continuous", "job", f"{refused[0]}: {refused[1]}")
+    elif rules is None and spec.search.continuous_rollouts:
+        yield Broken("continuous", "job", "search.continuous_rollouts is true")
 
 
 def _place_refusals(subject: Subject) -> Iterator[Broken]:

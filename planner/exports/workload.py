@@ -83,7 +83,28 @@ def sequences_at_once(
 ) -> tuple[int, str]:
     """(sequences on the fullest of so many engines, why); `of`: what engines are called.
 
-    With dynamic sampling they are more than are trained on.
+    With dynamic sampling they are more than are trained on. Without batches they are those for
+    which a replica has the cache.
     """
+    flow = subject.plan.continuous
+    if flow is not None and flow.least_in_flight:
+        assert call.parallelism is not None, "a generation has a layout"
+        replicas = call.parallelism.data_parallel_size
+        held = flow.slots_per_replica * replicas
+        why = f"{held} sequences, of {flow.most_in_flight} in flight, on {of}: {engines}"
+        return math.ceil(min(held, flow.most_in_flight) / engines), why
     [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
     return math.ceil(sequences / engines), f"{sequences} sequences on {of}: {engines}"
+
+
+def prompts_at_once(subject: Subject) -> tuple[int, str]:
+    """(prompts whose responses may be in flight, why); more of them only the staleness holds back.
+
+    Batch by batch they are those of an iteration.
+    """
+    workload, flow = subject.job.spec.workload, subject.plan.continuous
+    prompts = workload.prompts_per_iteration
+    if flow is None or not flow.least_in_flight:
+        return prompts, f"one batch of {prompts} prompts is generated at a time"
+    staleness = subject.job.spec.search.staleness
+    return prompts * (staleness + 1), f"staleness {staleness}: {staleness + 1} batches of {prompts}"

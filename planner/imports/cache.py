@@ -1,12 +1,15 @@
 """The key-value cache of the engines that generate, from bytes, or from a share of the memory."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from automap.planner.assembly.parts import PricedCopy, price_call, price_copy, pricing_of
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.generation.continuous import cached_variance
 from automap.planner.cost.generation.kv_cache import (
+    CACHE_SIGMAS,
     bytes_of_every_token,
     kv_bytes_per_token,
     minimum_kv_cache_bytes,
@@ -121,34 +124,48 @@ def _of_share(
 
 def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache: int) -> int:
     """The part of a cache that the sequences which run at once can use."""
-    if not settings.knows("concurrent_sequences", "rollout"):
-        return cache
-    concurrent = settings.whole("concurrent_sequences", "rollout")
-    if settings.knows("sent_sequences", "rollout"):
-        known = (concurrent, settings.whole("sent_sequences", "rollout"))
-        concurrent = min((each for each in known if each is not None), default=None)
-    concurrent = call.num_sequences if concurrent is None else concurrent
     groups = 1 if settings.framework.sequences_of_replicas else attention_replicas(layout)
     engines = max(layout.data_parallel_size // groups, 1)
-    if concurrent * engines >= call.num_sequences:
+    flows = job.spec.search.continuous_rollouts
+    batches = max(job.spec.search.staleness + 1 - job.training_slack, 1) if flows else 1
+    bounds = list(_bounds(settings, job, engines))
+    if not bounds:
+        return cache
+    at_once, decision, role = min(bounds)
+    if at_once >= call.num_sequences * batches:
         return cache
     model = job.models[call.model or call.role]
-    tokens = _mean_running_tokens(job)
+    tokens, number = _mean_running_tokens(job), at_once / engines / groups
     each = int(
         kv_bytes_per_token(model, _layouts(layout), tokens=tokens, precision=_precision(job))[0]
     )
-    needed = math.ceil(concurrent / groups * tokens) * each
-    needed = max(needed, _least(job, call, layout))
+    spread = CACHE_SIGMAS * math.sqrt(number * cached_variance(job.spec.workload)) if flows else 0.0
+    needed = max(math.ceil(number * tokens + spread) * each, _least(job, call, layout))
     if needed >= cache:
         return cache
-    given = settings.given("concurrent_sequences", "rollout")
     told = (
-        f"{settings.key('concurrent_sequences', 'rollout')} is {concurrent}, and an engine has "
-        f"{-(-call.num_sequences // engines)} sequences: priced with the {needed / GIB:.1f} GiB of "
-        f"cache that these can use, of {cache / GIB:.1f} GiB"
+        f"{settings.where(decision, role)}: an engine runs {-(-at_once // engines)} of the "
+        f"{-(-call.num_sequences * batches // engines)} sequences that it could be given: priced "
+        f"with the {needed / GIB:.1f} GiB of cache that these can use, of {cache / GIB:.1f} GiB"
     )
-    settings.note("assumed", told, given)
+    settings.note("assumed", told, settings.given(decision, role))
     return needed
+
+
+def _bounds(settings: Settings, job: Job, engines: int) -> Iterator[tuple[int, str, str]]:
+    """(sequences that all engines run at once at most, decision, role) of each bound."""
+    for decision in ("concurrent_sequences", "sent_sequences"):
+        if settings.knows(decision, "rollout"):
+            each = settings.whole(decision, "rollout")
+            if each is not None:
+                yield each * engines, decision, "rollout"
+    workload = job.spec.workload
+    if settings.knows("concurrent_prompts"):
+        prompts = settings.whole("concurrent_prompts") or workload.prompts_per_iteration
+        yield prompts * workload.responses_per_prompt, "concurrent_prompts", "job"
+    if job.spec.search.staleness and settings.knows("parallel_groups"):
+        prompts = settings.whole("parallel_groups") or workload.prompts_per_iteration
+        yield prompts * workload.responses_per_prompt, "parallel_groups", "job"
 
 
 def _mean_running_tokens(job: Job) -> float:

@@ -15,9 +15,13 @@ def resolved(settings: Settings, spec: JobSpec) -> Job:
     table = next((each for each in TARGETS.values() if each.name == name), None)
     if table is not None and (table.algorithms is None or spec.algorithm in table.algorithms):
         try:
-            return resolve(spec.model_copy(update={"search": inside}))
+            job = resolve(spec.model_copy(update={"search": inside}))
         except SpecError as error:
             settings.assume(f"the job is priced outside {name}: {error.message}")
+        else:
+            if job.spec.search.continuous_rollouts and not spec.search.continuous_rollouts:
+                settings.assume("rollouts never drain (search.continuous_rollouts: true)")
+            return job
     return resolve(spec)
 
 

@@ -45,6 +45,18 @@ class Job:
     target: Target
     """What is to run the plan."""
 
+    @property
+    def training_slack(self) -> int:
+        """Iterations by which a rollout's weights may follow the training they would wait for.
+
+        The staleness; with continuous rollouts what their software leaves of it to batches that are
+        finished and not yet trained on.
+        """
+        search, rules = self.spec.search, self.target.continuous
+        if not search.continuous_rollouts or rules is None:
+            return search.staleness
+        return rules.training_slack(search.staleness)
+
     def engines_of(self, role: str, target: Target | None = None) -> ModelEngines:
         """The engines that can train or score the model of a role; of the job's own target."""
         model, workload = self.models[role], self.spec.workload

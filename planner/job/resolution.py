@@ -28,7 +28,7 @@ from automap.planner.job.targets import target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
 from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec, need_spec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
-from automap.planner.targets.tables import inside
+from automap.planner.targets.tables import TARGETS, filled_in
 from automap.planner.targets.target import Target
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
@@ -51,8 +51,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     """
     need_spec(spec)
     if spec.search.target is not None:
-        left_open = inside(spec, spec.search.target)
-        spec = spec.model_copy(update={"workload": left_open.workload})
+        spec = filled_in(spec, TARGETS[spec.search.target])
     rows = spec.workload.num_sequences * spec.workload.epochs
     if rows > MAX_SEQUENCES:
         raise SpecError(

@@ -274,8 +274,8 @@ class ContinuousReport(ResultModel):
     running_per_replica: float
     """Mean of those that it does run."""
     flight_seconds: float
-    """Seconds for which the longest response of an iteration is in flight. Batches wait for it
-    where it would be too old: it has (staleness − training_slack + ½) × seconds."""
+    """Seconds for which the longest response of an iteration is in flight. Where the target has
+    batches wait for what would be too old, it has (staleness − training_slack + ½) × seconds."""
     least_full_staleness: int | None
     """The least search.staleness that holds up no replica: as many are always in flight as fill its
     slots, and no batch waits for its longest response. Below it throughput falls. Null: more than a

@@ -90,6 +90,7 @@ def replayed(
     price has it; with them when one trainer is done, after `pause_seconds` in which engines stop.
     """
     workload, search = subject.job.spec.workload, subject.job.spec.search
+    rules = subject.job.target.continuous
     setting = Setting(
         batch=subject.calls[call.id].num_sequences,
         group=workload.responses_per_prompt,
@@ -101,6 +102,7 @@ def replayed(
         keeps_cache=search.keep_cache_at_sync,
         train_seconds=train_seconds,
         pause_seconds=pause_seconds,
+        waits=rules is None or rules.waits_for_oldest,
     )
     flow = Flow(
         _engine(subject, call, report),

@@ -203,6 +203,8 @@ class Setting:
     when `slack` more batches are finished."""
     pause_seconds: float = 0.0
     """Seconds for which new weights stop all replicas."""
+    waits: bool = True
+    """Batches wait for what would be too old for the next."""
 
 
 @dataclass(slots=True)
@@ -317,6 +319,8 @@ class Flow:
         Batches take what began first. What began with b batches trained is due in batch b + η.
         """
         setting, number = self.setting, len(self.out.finished_at)
+        if not setting.waits:
+            return True
         self.finished.sort(key=lambda each: each.begun_at)
         left = Counter(each.begun_at for each in self.finished[setting.batch :])
         for group in self.members.values():

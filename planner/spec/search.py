@@ -277,12 +277,3 @@ class SearchSpec(SpecModel):
     def cyclic(self) -> bool:
         """True when iterations may overlap: the plan is a cyclic schedule."""
         return self.staleness > 0 or not self.iteration_barrier
-
-    @property
-    def training_slack(self) -> int:
-        """Iterations by which a rollout's weights may follow the training they would wait for.
-
-        The staleness; with continuous rollouts half of it, and at least 1: so many finished batches
-        may be scored and trained on, the rest of the staleness is for what is in flight.
-        """
-        return max(self.staleness // 2, 1) if self.continuous_rollouts else self.staleness

@@ -1,5 +1,6 @@
 """AReaL 1.0.4: what it can run."""
 
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.framework import (
     FrameworkMegatron,
     FrameworkRollout,
@@ -66,6 +67,9 @@ AREAL = FrameworkTarget(
         ("actor", "train"),
         ("critic", "train"),
     ),
+    # Workers, requests that weights interrupt, and a bound on what is accepted or runs
+    # (infra/staleness_manager.py); no batch waits for a response.
+    continuous=ContinuousRules(only=True, keeps_cache=False, waits_for_oldest=False),
     packed_only=True,
     settings_of_role=True,
     whole_prompts=True,

@@ -5,6 +5,7 @@ from automap.planner.targets.capabilities import (
     RolloutCapabilities,
     TrainingCapabilities,
 )
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.target import Target
 
 MEGATRON = TrainingCapabilities(
@@ -76,9 +77,11 @@ AUTOMAP = Target(
     within_positions=True,
     cuda_only=True,
     tails=False,
-    continuous=True,
-    # Dynamic sampling draws until a batch is full of groups that it keeps.
-    not_continuous=frozenset({"dapo"}),
+    continuous=ContinuousRules(
+        trains_one_batch=False,
+        # Dynamic sampling draws until a batch is full of groups that it keeps.
+        not_algorithms=frozenset({"dapo"}),
+    ),
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
     takes_memory_settings=False,
 )

@@ -1,5 +1,6 @@
 """NeMo-RL 0.7.0: what it can run."""
 
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.framework import (
     FrameworkMegatron,
     FrameworkRollout,
@@ -62,4 +63,6 @@ NEMO_RL = FrameworkTarget(
     shared_settings=True,
     offloads_to_generate=True,
     shared_reference=True,
+    # grpo.async_grpo.in_flight_weight_updates; without it batches drain before weights come.
+    continuous=ContinuousRules(),
 )

@@ -1,5 +1,6 @@
 """SkyRL 0.3.0: what it can run."""
 
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.forms import Form
 from automap.planner.targets.framework import (
     FrameworkMegatron,
@@ -82,6 +83,8 @@ SKYRL = FrameworkTarget(
         ("critic", "train"),
         ("actor", "train"),
     ),
+    # As AReaL (train/fully_async_trainer.py), but engines pause and keep the cache.
+    continuous=ContinuousRules(only=True, keeps_cache=True, waits_for_oldest=False),
     packed_context=True,
     shared_reference=True,
 )

@@ -6,6 +6,7 @@ from automap.planner.spec import JobSpec, RolloutEngine, TargetName, TrainingSta
 from automap.planner.targets.areal import AREAL
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.nemo_rl import NEMO_RL
 from automap.planner.targets.openrlhf import OPENRLHF
 from automap.planner.targets.skyrl import SKYRL
@@ -28,7 +29,7 @@ ANY = Target(
         TrainingCapabilities(name="any", stacks=("fsdp", *get_args(TrainingStack))),
     ),
     rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
-    continuous=True,
+    continuous=ContinuousRules(trains_one_batch=False),
     # Published plans had no margin of this kind and were not simplified, nor is what reproduces
     # them.
     max_out_of_memory_probability=1.0,
@@ -41,17 +42,26 @@ TARGETS: dict[TargetName, Target] = {
 
 
 def inside(spec: JobSpec, name: TargetName) -> JobSpec:
-    """The job as it is planned for a target, and no strategy.
-
-    Where the spec leaves open what generates, whether sequences are packed, or where the divergence
-    is, it is as the target has it.
-    """
+    """The job as it is planned for a target, and no strategy."""
     search = spec.search.model_copy(update={"target": name, "strategy": None})
-    workload, target = spec.workload, TARGETS[name]
+    return filled_in(spec.model_copy(update={"search": search}), TARGETS[name])
+
+
+def filled_in(spec: JobSpec, target: Target) -> JobSpec:
+    """The job with what its spec leaves open as a target has it.
+
+    That is what generates, whether in batches, whether sequences are packed, and where the
+    divergence is.
+    """
+    workload, search, rules = spec.workload, spec.search, target.continuous
     left = left_open(spec, target)
     open_ones = {key: left[key] for key in left.keys() - workload.model_fields_set}
-    workload = workload.model_copy(update=open_ones)
-    return spec.model_copy(update={"search": search, "workload": workload})
+    flow = rules.left_open(search) if rules is not None else {}
+    update = {
+        "workload": workload.model_copy(update=open_ones),
+        "search": search.model_copy(update=flow),
+    }
+    return spec.model_copy(update=update)
 
 
 def left_open(spec: JobSpec, target: Target) -> dict[str, object]:

@@ -27,6 +27,7 @@ from automap.planner.spec import (
     tail_field,
 )
 from automap.planner.targets.capabilities import RolloutCapabilities, Rule, TrainingCapabilities
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.forms import Form
 
 
@@ -131,10 +132,8 @@ class Target:
     """Scores responses while the generation that they are of still runs."""
     tails: bool = True
     """Has a generation end on a part of its GPUs, or with a larger tensor size."""
-    continuous: bool = False
-    """Generates without batches (`search.continuous_rollouts`)."""
-    not_continuous: frozenset[str] = frozenset()
-    """Algorithms that it generates for in batches alone."""
+    continuous: ContinuousRules | None = None
+    """How it generates without batches (`search.continuous_rollouts`); None: it cannot."""
     max_out_of_memory_probability: float = 0.05
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
     simplicity_tolerance: float = 0.01
@@ -187,10 +186,10 @@ class Target:
             return field, "it is true"
         if not self.tails and (field := tail_field(spec)) is not None:
             return field, "it is true"
-        if not self.continuous and spec.search.continuous_rollouts:
+        if self.continuous is not None:
+            return self.continuous.refuses(spec.search, spec.algorithm)
+        if spec.search.continuous_rollouts:
             return "search.continuous_rollouts", "it is true"
-        if spec.search.continuous_rollouts and spec.algorithm in self.not_continuous:
-            return "search.continuous_rollouts", f"it is true, and {spec.algorithm} drains batches"
         return None
 
     def _refuses_memory_settings(self, workload: WorkloadSpec) -> tuple[str, str] | None:

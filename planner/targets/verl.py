@@ -1,6 +1,7 @@
 """verl 0.9.1: what it can run."""
 
 from automap.planner.targets.capabilities import TrainingCapabilities
+from automap.planner.targets.continuous import ContinuousRules
 from automap.planner.targets.framework import (
     FrameworkMegatron,
     FrameworkRollout,
@@ -60,6 +61,9 @@ VERL = FrameworkTarget(
     pretraining=False,
     served_roles=frozenset({"reward"}),
     one_epoch_apart=True,
+    # separate_async: batches are handed out ahead, and weights interrupt what is in flight
+    # (trainer/ppo/v1/trainer_separate_async.py).
+    continuous=ContinuousRules(only=True, keeps_cache=False),
     packed_context=True,
     shared_reference=True,
 )

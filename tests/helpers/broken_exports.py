@@ -103,6 +103,7 @@ def others() -> dict[str, Plan]:
         "engine_experts": regenerated(mixture, expert_parallel_size=2),
         "generate_alike": changed(remax, "calls", generate[1].id, kv_cache_bytes=GIB),
         "overlap": changed(apart, "copies", "actor.shadow", first_gpu=4),
+        "continuous": respecified(apart, "search", staleness=2),
         "staleness_together": respecified(grpo, "search", staleness=1),
         "barrier": respecified(grpo, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),

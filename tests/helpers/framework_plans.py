@@ -39,6 +39,7 @@ class Wanted:
     generation_tensor: int = 4
     generation_expert: int = 1
     staleness: int = 0
+    continuous: bool = False
     lora: int = 0
     """Rank of the actor's adapter, without which it is the reference; 0: none."""
     workload: tuple[tuple[str, Any], ...] = ()
@@ -51,7 +52,9 @@ SAMPLE = {
     "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
     "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
     "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
-    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
+    "grpo, fsdp, apart": Wanted(
+        engine="fsdp", apart=True, staleness=2, continuous=True, sharding="gradient"
+    ),
     "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
     "remax": Wanted(algorithm="remax"),
     "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
@@ -91,6 +94,8 @@ def spec_of(wanted: Wanted) -> JobSpec:
     }
     pool = {"name": POOL, "gpu": "h100-80gb-sxm", "num_nodes": wanted.num_nodes}
     search = {"staleness": wanted.staleness, "max_out_of_memory_probability": 1.0}
+    if wanted.continuous:
+        search["continuous_rollouts"] = True
     document = {
         "name": f"{wanted.algorithm} {wanted.model}",
         "algorithm": wanted.algorithm,

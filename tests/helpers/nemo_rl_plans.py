@@ -21,6 +21,7 @@ SAMPLE = {
     "selective": Wanted(recompute="selective", micro_batch=4),
     "apart": APART,
     "ahead": APART.but(staleness=2, recompute="full"),
+    "in flight": APART.but(staleness=3, continuous=True),
     "on the host, apart": APART.but(offload="weights"),
     "one node": Wanted(num_nodes=1, tensor=2, generation_tensor=2),
     "reinforce++": Wanted(algorithm="reinforce_plus_plus", context=2, workload=(("kl", "loss"),)),

@@ -4,7 +4,7 @@ Little's law: R replicas that run n responses each, of E[L] tokens, finish R·n 
 second, τ being the seconds of a decode step and c the tokens that a response has cached. A response
 that is looked at in flight is more often a long one: c = P + E[L²] / 2 E[L], not P + E[L] / 2. How
 many may be in flight is bounded by the cache, by the sequences that an engine takes, and by the
-staleness (`steady_state`). No batch ends, so no tail is waited for, except that no response may be
+staleness (`steady_state`). No batch ends, so no tail is waited for, except where no response may be
 older than the staleness when it is trained on. One that began right after new weights came has
 η − lag + 1 batches to end, one that began right before the next has η − lag: with half a batch
 between them for the mean, these last at least as long as the longest response is in flight.
@@ -44,9 +44,9 @@ from automap.planner.cost.generation.survival import variation
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
-from automap.planner.job.job import Model
+from automap.planner.job.job import Job, Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
-from automap.planner.spec import SearchSpec, WorkloadSpec
+from automap.planner.spec import WorkloadSpec
 
 MEAN_BEGIN = 0.5
 """Mean share of a batch that is left to fill when a response begins."""
@@ -70,6 +70,8 @@ class Admission:
     batches: int
     """Batches that a response which begins right before new weights come may take to end: the
     staleness without what training may hold."""
+    waits: bool
+    """Whether batches wait for a response that would be too old for the next."""
 
     @property
     def drains(self) -> bool:
@@ -77,21 +79,23 @@ class Admission:
         return self.batches == 0
 
     @staticmethod
-    def of(search: SearchSpec, call: Call, workload: WorkloadSpec) -> "Admission | None":
+    def of(job: Job, call: Call) -> "Admission | None":
         """The admission of a job's generation; None without continuous rollouts.
 
         Filtered responses are generated, but leave at once: only accepted ones fill a batch.
         """
+        search, workload, rules = job.spec.search, job.spec.workload, job.target.continuous
         if not search.continuous_rollouts:
             return None
         accepted = min(workload.num_sequences / call.num_sequences, 1.0)
-        batches = search.staleness - search.training_slack
+        batches = search.staleness - job.training_slack
         return Admission(
             most=accepted * (batches + 1),
             least=accepted * batches,
             group=workload.responses_per_prompt,
             keeps_cache=search.keep_cache_at_sync,
             batches=batches,
+            waits=rules is None or rules.waits_for_oldest,
         )
 
     def with_one_more(self) -> "Admission":
@@ -271,7 +275,8 @@ def continuous_generation(
     # Prefills between its steps hold up a response as well.
     flight = float(points @ of_longest(mass, call.num_sequences)) * flow / found.steps
     flight = flight + workload.turns * workload.environment_seconds_per_turn
-    waiting = np.maximum(flight / (admission.batches + MEAN_BEGIN) - flow, 0.0)
+    allowed = admission.batches + MEAN_BEGIN if admission.waits else np.inf
+    waiting = np.maximum(flight / allowed - flow, 0.0)
     return ContinuousGeneration(
         prefill=seconds,
         decode=replace(found.decode, bubble=waiting),

@@ -81,7 +81,7 @@ class GenerationPricing(PricedJob):
 
     def admission(self, call: Call) -> Admission | None:
         """How many of a call's responses may be in flight; None without continuous rollouts."""
-        return Admission.of(self.job.spec.search, call, self.workload)
+        return Admission.of(self.job, call)
 
     def continuous_generation(
         self,

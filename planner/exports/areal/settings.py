@@ -1,7 +1,5 @@
 """A plan that AReaL can run, as the launch of it: everything that the plan decides is set."""
 
-import math
-
 from automap.planner.exports.areal.backends import BUILT, backend_of, engine_backend, joined
 from automap.planner.exports.areal.document import CONFIG, document_of, written
 from automap.planner.exports.areal.script import PROGRAM, script_of
@@ -15,7 +13,11 @@ from automap.planner.exports.models import model_of
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.serving import longest_sequence
 from automap.planner.exports.subject import Subject
-from automap.planner.exports.workload import add_iterations
+from automap.planner.exports.workload import (
+    add_iterations,
+    prompts_at_once,
+    sequences_at_once,
+)
 from automap.planner.plan.types import CopyPlan
 
 LOGGED = ("saver", "recover", "evaluator", "stats_logger")
@@ -95,7 +97,7 @@ def _add_rollout(subject: Subject, lines: Lines) -> None:
     prompts = workload.prompts_per_iteration
     because = f"workload.prompts_per_iteration: {prompts}"
     lines.add("consumed", prompts, because)
-    lines.add("concurrent_prompts", prompts, because)
+    lines.add("concurrent_prompts", *prompts_at_once(subject))
     lines.add("staleness", staleness, f"search.staleness: {staleness}")
 
 
@@ -213,9 +215,7 @@ def _add_engine(subject: Subject, lines: Lines) -> None:
     lines.add(
         "longest_sequence", longest_sequence(subject), "longest prompt and response", role=engine
     )
-    [sequences] = [c.num_sequences for c in subject.job.dataflow.calls if c.id == call.id]
-    engines = layout.data_parallel_size
-    shared = f"{sequences} sequences on engines: {engines}"
-    lines.add("concurrent_sequences", math.ceil(sequences / engines), shared, role=engine)
+    each, shared = sequences_at_once(subject, call, layout.data_parallel_size)
+    lines.add("concurrent_sequences", each, shared, role=engine)
     share, why = memory_share(subject, call)
     lines.add("memory_share", share, why, role=engine)

@@ -74,6 +74,12 @@ def _add_cluster(subject: Subject, lines: Lines) -> None:
     lines.add("synchrony", staleness > 0, because)
     lines.add("staleness", max(staleness, 1), because)
     lines.add("importance_correction", staleness > 0, because)
+    search = subject.job.spec.search
+    because = f"search.continuous_rollouts: {search.continuous_rollouts}"
+    lines.add("weights_in_flight", search.continuous_rollouts, because)
+    again = search.continuous_rollouts and not search.keep_cache_at_sync
+    because = f"search.keep_cache_at_sync: {search.keep_cache_at_sync}"
+    lines.add("caches_again", again, because)
 
 
 def _add_run(subject: Subject, lines: Lines) -> None:

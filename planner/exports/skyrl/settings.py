@@ -17,6 +17,7 @@ from automap.planner.exports.workload import (
     add_iterations,
     add_prompts,
     add_range,
+    prompts_at_once,
     recompute_of,
 )
 
@@ -61,8 +62,7 @@ def _add_synchrony(subject: Subject, lines: Lines) -> None:
     if not staleness:
         return
     lines.add("staleness", staleness, because)
-    prompts = spec.workload.prompts_per_iteration
-    lines.add("parallel_groups", prompts, f"one batch of {prompts} prompts is generated at a time")
+    lines.add("parallel_groups", *prompts_at_once(subject))
     lines.add("full_batches", spec.algorithm == "dapo", f"algorithm: {spec.algorithm}")
 
 

@@ -1,7 +1,5 @@
 """A plan that verl can run, as the launch of it: everything that the plan decides is set."""
 
-import math
-
 from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
@@ -25,6 +23,7 @@ from automap.planner.exports.workload import (
     add_iterations,
     add_prompts,
     add_range,
+    sequences_at_once,
 )
 from automap.planner.plan.types import CallPlan
 
@@ -127,8 +126,7 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
     lines.add("engine_expert_parallel_size", layout.expert_parallel_size, because, role=role)
     lines.add("engine_pipeline_parallel_size", 1, because, role=role)
     engines = layout.data_parallel_size // replicas
-    each = math.ceil(workload.num_sequences / engines)
-    shared = f"{workload.num_sequences} sequences on engines: {engines}"
+    each, shared = sequences_at_once(subject, call, engines)
     lines.add("concurrent_sequences", each, shared, role=role)
     _add_cache(subject, call, lines)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)

@@ -120,7 +120,7 @@ def _workload(
 
 
 def _note_batches(settings: Settings, prompts: int) -> None:
-    """Note numbers of prompts that bound what is generated, and differ from a batch."""
+    """Note a batch by which what is generated is bounded, and which is not what is trained on."""
     consumed = settings.size("consumed")
     if consumed != prompts:
         told = (
@@ -128,10 +128,6 @@ def _note_batches(settings: Settings, prompts: int) -> None:
             "what is generated ahead is bounded by the first"
         )
         settings.note("contradiction", told, settings.given("consumed"))
-    at_once = settings.whole("concurrent_prompts")
-    if at_once is not None and at_once < prompts:
-        told = f"{settings.where('concurrent_prompts')}: priced as all {prompts} prompts at once"
-        settings.note("not priced", told, settings.given("concurrent_prompts"))
 
 
 def _updates(settings: Settings) -> int:

@@ -170,6 +170,8 @@ def _search(settings: Settings) -> dict[str, Any]:
     age = settings.whole("staleness") or 1
     corrects = settings.flag("importance_correction")
     one_by_one = settings.flag("engine_async", "rollout")
+    for decision in ("weights_in_flight", "caches_again"):
+        settings.needless(decision)
     if not asynchronous:
         return {}
     given = settings.given("synchrony")
@@ -188,4 +190,8 @@ def _search(settings: Settings) -> dict[str, Any]:
     if age > MAX_STALENESS:
         told = f"{settings.where('staleness')}: more than {MAX_STALENESS} iterations"
         settings.refuse(told, f"give at most {MAX_STALENESS}")
-    return {"staleness": min(age, MAX_STALENESS)}
+    found: dict[str, Any] = {"staleness": min(age, MAX_STALENESS)}
+    if settings.flag("weights_in_flight"):
+        again = settings.flag("caches_again")
+        found |= {"continuous_rollouts": True, "keep_cache_at_sync": not again}
+    return found

@@ -239,7 +239,6 @@ def _search(settings: Settings) -> dict[str, Any]:
         told = f"{settings.key('asynchronous')} is not true, and {STALE} does not start so"
         settings.note("does not fit", told, given)
     staleness = settings.whole("staleness", least=0) or 0
-    settings.needless("parallel_groups")
     if staleness > MAX_STALENESS:
         told = f"{settings.where('staleness')}: more than {MAX_STALENESS} batches"
         settings.refuse(told, f"give at most {MAX_STALENESS}")

@@ -31,7 +31,7 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
     Every role has its home among the copies, and of shadows only roles whose rollouts all follow
     the same training.
     """
-    dataflow = with_staleness(job.dataflow, job.spec.search.training_slack)
+    dataflow = with_staleness(job.dataflow, job.training_slack)
     numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
     precedences = tuple(
         Precedence(

@@ -18,6 +18,9 @@ def nearest_usual(plan: Plan) -> str:
     """
     by_price = plan.search.objective in ("price", "run_price")
     able = [each for each in plan.alternatives if each.iteration_seconds is not None]
+    if plan.continuous is not None:
+        # Where rollouts never drain nothing else is on their GPUs: no strategy places them so.
+        return "none to compare: automap compare --schedules has synchronous plans beside it"
     if not able:
         return f"none to compare: {plan.alternatives[0].name}, {plan.alternatives[0].reason}"
 

@@ -139,8 +139,10 @@ def test_units_are_areals(launches: dict[str, Launch]) -> None:
     assert found["train_dataset.batch_size"] == found["rollout.consumer_batch_size"] == "256"
     assert (found["gconfig.n_samples"], found["actor.ppo_n_minibatches"]) == ("4", "2")
     assert (found["gconfig.max_new_tokens"], found["gconfig.max_tokens"]) == ("1024", "1536")
-    assert (found["vllm.max_model_len"], found["vllm.max_num_seqs"]) == ("1536", "256")
+    # Of 3 batches one is in training; the others are in flight on 4 engines, with room for all.
+    assert (found["vllm.max_model_len"], found["vllm.max_num_seqs"]) == ("1536", "512")
     assert found["rollout.max_head_offpolicyness"] == "2"
+    assert found["rollout.max_concurrent_rollouts"] == "768"
     assert found["actor.use_decoupled_loss"] == found["actor.recompute_logprob"] == "true"
     rollout = given(launches["log-probabilities of the rollout"])
     assert rollout["actor.use_decoupled_loss"] == rollout["actor.recompute_logprob"] == "false"
@@ -217,6 +219,7 @@ def broken() -> dict[str, Plan]:
         "whole_nodes": relaid(ppo, "critic", data_parallel_size=2),
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
+        "continuous": respecified(free, "search", staleness=2, continuous_rollouts=False),
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),

@@ -95,7 +95,7 @@ def test_what_does_not_divide_becomes_tokens_of_at_least_the_longest(
 
 def test_generation_apart_says_its_staleness() -> None:
     for staleness in (0, 2):
-        plan = plan_of(Wanted(apart=True, staleness=staleness))
+        plan = plan_of(Wanted(apart=True, staleness=staleness, continuous=staleness > 0))
         found = values(export(plan, VERL.target))
         assert found["trainer.v1.trainer_mode"] == "separate_async"
         assert found["trainer.v1.separate_async.num_warmup_batches"] == str(staleness)

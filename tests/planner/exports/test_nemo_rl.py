@@ -161,6 +161,9 @@ def test_units_are_nemo_rls(launches: dict[str, Launch]) -> None:
     assert apart["policy.generation.colocated.resources.num_nodes"] == 1
     assert apart["cluster.num_nodes"] == 2
     assert apart["grpo.async_grpo.max_trajectory_age_steps"] == 2
+    flight = "grpo.async_grpo.in_flight_weight_updates"
+    assert (apart[flight], of("in flight")[flight]) == (False, True)
+    assert of("in flight")["grpo.async_grpo.recompute_kv_cache_after_weight_updates"] is True
     assert of("dapo")["grpo.batch_multiplier"] == 2.0
     assert of("uneven stages")["policy.megatron_cfg.num_layers_in_first_pipeline_stage"] == 9
     assert of("mixture")["policy.generation.vllm_cfg.async_engine"] is True

@@ -199,6 +199,7 @@ def broken() -> dict[str, Plan]:
         "staleness_together": respecified(grpo, "search", staleness=1),
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
+        "continuous": respecified(free, "search", continuous_rollouts=True),
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),

@@ -275,6 +275,7 @@ def broken() -> dict[str, Plan]:
         "barrier": respecified(grpo, "search", iteration_barrier=False),
         "epochs": respecified(grpo, "workload", epochs=2),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
+        "continuous": respecified(grpo, "search", continuous_rollouts=True),
         "pretrain": respecified(ppo, "workload", pretrain_loss=True),
         "precision": respecified(grpo, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(grpo, "workload", rollout_cache_precision="fp8"),

@@ -266,6 +266,7 @@ def broken() -> dict[str, Plan]:
         "staleness_together": respecified(free, "search", staleness=1),
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
+        "continuous": respecified(free, "search", continuous_rollouts=True),
         "precision": respecified(free, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(free, "workload", rollout_cache_precision="fp8"),
         "engine_bytes": respecified(free, "workload", rollout_engine="sglang"),

@@ -209,6 +209,28 @@ def test_what_is_odd_is_said(changes: list[tuple[str, str]], kind: str, words: s
     assert any(words in each.text for each in found if each.kind == kind), found
 
 
+def test_rollouts_that_are_ahead_never_drain_and_no_more_are_in_flight_than_it_says() -> None:
+    def found(*changes: tuple[str, str]) -> Imported:
+        return read(launch("grpo-fsdp.yaml", *changes))
+
+    search = found().spec.search
+    assert search.staleness == 2
+    assert search.continuous_rollouts
+    assert not search.keep_cache_at_sync
+    few = found(("consumer_batch_size:", "max_concurrent_rollouts: 8\n  consumer_batch_size:"))
+    assert few.cache_bytes == found().cache_bytes
+    told = [each.text for each in few.remarks if "max_concurrent_rollouts" in each.text]
+    assert len(told) == 1
+    assert "priced with the" in told[0]
+    used = [
+        next(c.kv_cache_bytes for c in each.placement.calls if c.kv_cache_bytes)
+        for each in (few, found())
+    ]
+    assert used[0] is not None
+    assert used[1] is not None
+    assert used[0] < used[1]
+
+
 def test_colocated_rollouts_need_engines_of_one_gpu_and_a_disk() -> None:
     two = ('backend: "sglang:d8"', 'backend: "sglang:d4t2"')
     assert any(

@@ -127,7 +127,7 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
         ({f"{ACTOR}.ppo_mini_batch_size": "100"}, "contradiction", "do not divide"),
         ({f"{ROLLOUT}.log_prob_use_dynamic_bsz": "True"}, "contradiction", "differ"),
         ({"algorithm.adv_estimator": "gpg"}, "assumed", "priced as it"),
-        ({f"{ROLLOUT}.max_num_seqs": "64"}, "assumed", "64, and an engine has 128"),
+        ({f"{ROLLOUT}.max_num_seqs": "64"}, "assumed", "an engine runs 64 of the 128"),
         ({"trainer.v1.trainer_mode": "colocate_async"}, "assumed", "priced as sync"),
         ({f"{ROLLOUT}.gpu_memory_utilization": "0.05"}, "does not fit", "longest sequence needs"),
     ],

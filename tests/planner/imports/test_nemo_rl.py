@@ -242,6 +242,19 @@ def test_what_is_given_beside_the_files_wins() -> None:
     assert found.placement.copies[0].num_gpus == 16
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_weights_in_flight_are_continuous_rollouts(again: bool) -> None:
+    search = read(launch("async-two-nodes.yaml")).spec.search
+    assert search.staleness
+    assert not search.continuous_rollouts
+    keys = ("in_flight_weight_updates", "recompute_kv_cache_after_weight_updates")
+    values = dict.fromkeys((f"grpo.async_grpo.{key}" for key in keys), "true")
+    values[f"grpo.async_grpo.{keys[1]}"] = str(again).lower()
+    search = read(launch("async-two-nodes.yaml"), values=values).spec.search
+    assert search.continuous_rollouts
+    assert search.keep_cache_at_sync is not again
+
+
 def test_a_command_for_the_scheduler_is_read() -> None:
     found = read(launch("slurm-command.sh"), launch("async-two-nodes.yaml"))
     assert found.spec.workload.prompts_per_iteration == 128

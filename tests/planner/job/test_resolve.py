@@ -142,9 +142,28 @@ def test_missing_reference_names_all_ways_out() -> None:
         ),
         (
             "grpo",
-            {"search": {"staleness": 2, "continuous_rollouts": True, "target": "verl@0.9.1"}},
+            {"search": {"staleness": 2, "continuous_rollouts": True, "target": "slime@0.3.1"}},
             "search.target",
             "search.continuous_rollouts",
+        ),
+        (
+            "grpo",
+            {"search": {"staleness": 2, "continuous_rollouts": False, "target": "verl@0.9.1"}},
+            "search.target",
+            "search.continuous_rollouts",
+        ),
+        (
+            "grpo",
+            {
+                "search": {
+                    "staleness": 2,
+                    "continuous_rollouts": True,
+                    "keep_cache_at_sync": True,
+                    "target": "areal@1.0.4",
+                }
+            },
+            "search.target",
+            "search.keep_cache_at_sync",
         ),
         ("ppo", {"cluster": "stored"}, "cluster", "pools"),
         ("ppo", {"cluster": {"pools": [dict(POOL, gpu="a101")]}}, "cluster.pools.0.gpu", "a100"),

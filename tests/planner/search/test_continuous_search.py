@@ -57,7 +57,7 @@ def least_period(found: Job, tables: Tables) -> float:
     homes = {t.role: n for n, t in enumerate(tables.copies) if t.shadow_of is None}
     shadow = next(n for n, t in enumerate(tables.copies) if t.shadow_of is not None)
     assert set(homes) == {"actor"}
-    slack = found.spec.search.training_slack
+    slack = found.training_slack
     fixed = sum(call.fixed_seconds or 0.0 for call in found.dataflow.calls)
     best = float("inf")
     sides = [_sides(found, tables, homes["actor"]), _sides(found, tables, shadow)]

@@ -19,7 +19,7 @@ from automap.planner.simulation.continuous import replayed
 from automap.planner.simulation.report import simulate
 from automap.planner.simulation.requests import Batches
 from automap.planner.spec import JobSpec
-from tests.helpers.small_jobs import small_job
+from tests.helpers.small_jobs import pool, small_job
 
 FULL, WAITING = 0.04, 0.07
 BATCHES, SKIP = 16, 6
@@ -100,6 +100,18 @@ def test_a_trainer_that_keeps_pace_changes_nothing_and_a_slow_one_sets_the_perio
     for each in (fast, slow):
         assert each.oldest <= 4
         assert each.most_admitted <= steady.admitted_responses
+
+
+@pytest.mark.parametrize("staleness", [2, 4, 8])
+def test_what_waits_for_nothing_takes_what_the_price_says(staleness: int) -> None:
+    nodes = [pool(2, gpu="h100", gpus_per_node=8)]
+    search = {"target": "areal@1.0.4", "staleness": staleness}
+    plan = make_plan(job(staleness, search=search, cluster__pools=nodes))
+    steady, out = run(plan)
+    # Admission comes in bursts, with weights, and training holds less than its whole batch.
+    assert out.seconds_per_batch(skip=SKIP) == pytest.approx(steady.seconds, rel=WAITING)
+    assert out.most_admitted <= steady.admitted_responses
+    assert out.oldest > staleness
 
 
 @pytest.mark.slow
