@@ -182,12 +182,13 @@ def framework_names() -> tuple[str, ...]:
 
 
 def framework(target: str, *, option: str = "target") -> Framework:
-    """The framework of that name and version.
+    """The framework of that name and version, or of that name and the version that is described.
 
     Raises:
         SpecError: none is described, with those that are, the nearest first.
     """
     names = framework_names()
+    target = next((name for name in names if name.partition("@")[0] == target), target)
     if target in names:
         return _read(target)
     near = difflib.get_close_matches(target, names, n=len(names), cutoff=0.0)

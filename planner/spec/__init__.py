@@ -20,6 +20,7 @@ from automap.planner.spec.search import (
     SearchSpec,
     StrategyName,
     TargetName,
+    with_version,
 )
 from automap.planner.spec.workload import (
     EIGHT_BIT_STACKS,
@@ -70,4 +71,5 @@ __all__ = [
     "need_spec",
     "streaming_field",
     "tail_field",
+    "with_version",
 ]

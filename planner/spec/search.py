@@ -40,7 +40,16 @@ TargetName = Literal[
     "any",
 ]
 """What can run a plan; automap.planner.targets has their capabilities."""
+FrameworkName = Literal["verl", "slime", "nemo-rl", "openrlhf", "trl", "skyrl", "areal"]
+"""A target that is a framework, of the version that is known."""
 _FRAMEWORKS = [name for name in get_args(TargetName) if "@" in name]
+
+
+def with_version(given: object) -> object:
+    """A framework by name and version where its name is given alone; anything else as it is."""
+    return next((name for name in _FRAMEWORKS if name.partition("@")[0] == given), given)
+
+
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
     "time": "throughput",
@@ -162,10 +171,14 @@ class SearchSpec(SpecModel):
         description="Seed of the solver's random choices. The same spec and seed give the same "
         "plan",
     )
-    target: TargetName | None = Field(
+    target: Annotated[
+        TargetName | None,
+        BeforeValidator(with_version, json_schema_input_type=TargetName | FrameworkName | None),
+    ] = Field(
         default=None,
         description="What is to run the plan, and so which layouts and settings are searched: "
-        f"automap (its own executor), a framework of one version ({', '.join(_FRAMEWORKS)}), or "
+        f"automap (its own executor), a framework of one version ({', '.join(_FRAMEWORKS)}; a "
+        "name alone means that version), or "
         "any (all that can be priced, for research). Default: "
         "automap, and any where automap cannot run the job or a strategy is asked for, which the "
         "plan states",

@@ -267,7 +267,7 @@ def test_a_launch_that_does_not_run_as_it_says_is_converted_with_that_verdict(
             ("is for slime@0.3.1 already",),
         ),
         (COLOCATED, ("--from", "slime@0.3.1", "--to", "verl@0.9"), ("--to", "verl@0.9.1")),
-        (COLOCATED, ("--from", "slime", "--to", "verl@0.9.1"), ("--from", "slime@0.3.1")),
+        (COLOCATED, ("--from", "slimy", "--to", "verl"), ("--from", "slime@0.3.1")),
         (COLOCATED, (*TO_VERL, "--out", __file__), ("it is a file",)),
     ],
 )

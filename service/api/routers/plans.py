@@ -71,7 +71,7 @@ ReplanBody = Annotated[
 ]
 ExportTarget = Annotated[
     str,
-    Query(max_length=100, description="Framework and version, for example verl@0.9.1"),
+    Query(max_length=100, description="Framework, for example verl@0.9.1, or verl"),
 ]
 _UNFINISHED = ("queued", "running")
 

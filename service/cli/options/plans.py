@@ -18,6 +18,7 @@ from automap.service.cli.options.shared import (
     argument,
     flag,
     option,
+    target_of,
 )
 from automap.service.cli.terminal.usage import SEARCH_SECONDS, SECONDS, SHARE
 
@@ -50,7 +51,9 @@ class ListingArguments:
 class TargetsArguments:
     show: Show
     spec: str | None = argument("A job spec: what would each target cost it?", metavar="SPEC")
-    target: list[str] | None = option("Only this one; may be repeated.", metavar="NAME")
+    target: list[str] | None = option(
+        "Only this one; may be repeated.", metavar="NAME", parser=target_of
+    )
     brief: bool = flag("Do not plan without each limit in turn.")
 
 
@@ -59,7 +62,9 @@ class LeversArguments:
     spec: SpecArgument
     show: Show
     target: list[str] | None = option(
-        "Only this one; may be repeated. Default: all that run plans.", metavar="NAME"
+        "Only this one; may be repeated. Default: all that run plans.",
+        metavar="NAME",
+        parser=target_of,
     )
 
 
@@ -85,9 +90,9 @@ class PlanArguments:
         f"Place it as this strategy would. {STRATEGY_NAMES}", short="-s", metavar="NAME"
     )
     target: str | None = option(
-        "What is to run it: automap, a framework with its version (automap targets), or any (what "
-        "can be priced).",
+        "What is to run it: automap, a framework (automap targets), or any (what can be priced).",
         metavar="NAME",
+        parser=target_of,
     )
     explain_infeasible: bool = flag(
         "Where nothing fits, plan the smallest changes with which something does."
@@ -194,7 +199,10 @@ class ExportArguments:
     where: Where
     show: Show
     target: str = option(
-        "What runs it; `automap targets` lists them.", metavar="NAME@VERSION", default="verl@0.9.1"
+        "What runs it; `automap targets` lists them.",
+        metavar="NAME",
+        default="verl@0.9.1",
+        parser=target_of,
     )
     out: str = option(
         "Where the script goes; with --into a file. -: standard output.",
@@ -229,8 +237,9 @@ class LaunchAnswers:
         str | None,
         typer.Option(
             "--from",
-            metavar="NAME@VERSION",
+            metavar="NAME",
             help="Framework that it is for (automap targets); default: the one that it starts.",
+            parser=target_of,
         ),
     ] = None
     set: Annotated[
@@ -290,7 +299,7 @@ class ConvertArguments:
     show: Show
     said: LaunchAnswers
     target: Annotated[
-        str, typer.Option("--to", metavar="NAME@VERSION", help="What it is to be for.")
+        str, typer.Option("--to", metavar="NAME", help="What it is to be for.", parser=target_of)
     ]
     out: str = option(
         "Where the new launch goes. -: standard output.", short="-o", metavar="DIR|-", default="-"

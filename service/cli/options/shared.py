@@ -77,6 +77,13 @@ def argument(text: str, *, metavar: str | None = None) -> Any:
     return field(default=None, metadata={DECLARED: lambda _: declared})
 
 
+def target_of(name: str) -> str:
+    """A target as typed; of a framework without a version the one that is known."""
+    from automap.planner.spec import with_version  # the command line starts without the planner
+
+    return str(with_version(name))
+
+
 @dataclass(frozen=True)
 class Show:
     """How results are shown."""

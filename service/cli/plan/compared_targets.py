@@ -15,6 +15,7 @@ from automap.planner.job import resolve
 from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS, limits_in_words
 from automap.service.cli.options.plans import CompareArguments
+from automap.service.cli.options.shared import target_of
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, need_valid
@@ -31,7 +32,9 @@ def compare_targets(given: CompareArguments, spec: JobSpec) -> None:
         raise BadInputError("--strategy and --targets are two comparisons", ["give one of them"])
     names = [name for name in TARGETS if name != ANY.name]
     wanted = (
-        names if given.targets == ALL else [e.strip() for e in (given.targets or "").split(",")]
+        names
+        if given.targets == ALL
+        else [target_of(each.strip()) for each in (given.targets or "").split(",")]
     )
     need_valid("--targets", wanted, names)
     with working("Planning for each target", given.show) as tell:
@@ -82,12 +85,34 @@ def _print_notes(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
             out.print(Text(f"{each.target}: {formats.printable(_why_not(each))}"), soft_wrap=True)
         elif each.otherwise:
             out.print(Text(f"* {each.target}: {_otherwise(spec, each)}"), soft_wrap=True)
+    if told := _flows(costs):
+        out.print(Text(told), soft_wrap=True)
     if waiting := [each.target for each in costs if each.plan and waits_in_turn(each.plan)]:
         told = (
             "generation has GPUs of its own, and either they wait or those that train: "
             "search.staleness: 1 lets both work at once, on responses of the weights before"
         )
         out.print(Text(f"{', '.join(waiting)}: {told}"), soft_wrap=True)
+
+
+def _flows(costs: Iterable[TargetCost]) -> str:
+    """Which rows generate without batches, where others do in them and could do without."""
+    planned = [(each.target, each.plan) for each in costs if each.plan is not None]
+    flowing = [target for target, plan in planned if plan.spec.search.continuous_rollouts]
+    could = [
+        target
+        for target, plan in planned
+        if target not in flowing
+        and plan.spec.search.staleness > 1
+        and TARGETS[target].continuous is not None
+    ]
+    if not flowing or not could:
+        return ""
+    return (
+        f"{', '.join(flowing)}: generate without batches, and never otherwise with this staleness; "
+        f"search.continuous_rollouts: true asks {' and '.join(could)} for it, whose rows are of "
+        "batches"
+    )
 
 
 def waits_in_turn(plan: Plan) -> bool:

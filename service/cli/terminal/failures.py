@@ -57,6 +57,9 @@ def need_valid(option: str, given: Sequence[str], valid: Sequence[str]) -> None:
     unknown = [name for name in given if name not in valid]
     if unknown:
         near = difflib.get_close_matches(unknown[0], valid, n=1)
+        without_version = {name.partition("@")[0]: name for name in valid}
+        close = difflib.get_close_matches(unknown[0], without_version, n=1)
+        near = near or [without_version[name] for name in close]
         near = near or [name for name in valid if unknown[0] and name.startswith(unknown[0])]
         raise BadInputError(
             f"{option}: unknown {', '.join(unknown)} (valid: {', '.join(valid)})",

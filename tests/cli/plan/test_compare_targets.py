@@ -79,6 +79,24 @@ def test_generation_apart_without_staleness_is_told_to_wait(
         assert out.count("search.staleness: 1") == number
 
 
+def test_what_generates_without_batches_by_itself_is_told_beside_what_could(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    models = {"actor": {"architecture": "qwen2.5-0.5b"}, "reward": {"function": True}}
+    for asked, number in (({}, 1), ({"search__continuous_rollouts": True}, 0)):
+        given = {"workload__kl": "none", "search__staleness": 4, "num_nodes": 2, **asked}
+        spec = small_job("grpo", models=models, **given)
+        path = tmp_path / "spec.json"
+        path.write_text(spec.model_dump_json(by_alias=True, exclude_unset=True), encoding="utf-8")
+        # A name without a version is the one that is known.
+        names = "areal,nemo-rl@0.7.0"
+        code, out, _ = call(capsys, "compare", str(path), "--targets", names, "--quiet")
+        assert code == 0
+        told = "areal@1.0.4: generate without batches, and never otherwise with this staleness"
+        assert " ".join(out.split()).count(told) == number
+        assert out.count("asks nemo-rl@0.7.0 for it") == number
+
+
 def test_details_are_every_limit(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
     names = "openrlhf@0.11.2,areal@1.0.4"
     _, out, _ = call(capsys, "compare", spec_file, "--targets", names, "--details")
@@ -120,7 +138,7 @@ def test_json_has_the_plans(capsys: pytest.CaptureFixture[str], spec_file: str) 
 
 
 def test_what_is_no_target_is_refused(capsys: pytest.CaptureFixture[str], spec_file: str) -> None:
-    code, _, err = call(capsys, "compare", spec_file, "--targets", "slime")
+    code, _, err = call(capsys, "compare", spec_file, "--targets", "slimy")
     assert code == 2
     assert "slime@0.3.1" in err
     code, _, err = call(capsys, "compare", spec_file, "--targets", "all", "--strategy", "split")

@@ -25,8 +25,9 @@ def test_a_description_is_unambiguous(name: str) -> None:
 
 
 def test_unknown_targets_are_refused_with_those_known() -> None:
-    for given in ("verl@0.9", "verl", "", "../verl@0.9.1", "x" * 10_000):
+    for given in ("verl@0.9", "verll", "", "../verl@0.9.1", "x" * 10_000):
         with pytest.raises(SpecError, match="unknown target") as caught:
             framework(given)
         assert "verl@0.9.1" in caught.value.remedy
         assert len(caught.value.message) < 120
+    assert framework("verl") is framework("verl@0.9.1")
