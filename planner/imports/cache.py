@@ -14,8 +14,10 @@ from automap.planner.cost.generation.kv_cache import (
     kv_bytes_per_token,
     minimum_kv_cache_bytes,
 )
+from automap.planner.cost.memory import fillable_bytes
 from automap.planner.dataflow.graph import Call
 from automap.planner.exports.layouts import attention_replicas
+from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF
 from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.layout import GenerationLayouts
@@ -104,6 +106,11 @@ def _of_share(
         whole = job.spec.workload.rollout_engine == "vllm"
         other = found.total - found.kv_cache - found.weights + weights if whole else weights
         cache = total - other
+    if cache >= least and _is_alone(copy, copies):
+        # It takes what it finds free, so what is estimated wrongly is not missing but less cache.
+        capacity = fillable_bytes(pool, max_out_of_memory_probability=FILLED_WITH_A_CHANCE_OF)
+        beside = found.total - found.kv_cache + priced.resident_bytes
+        cache = max(min(cache, capacity - beside), least)
     if cache < least:
         where = settings.where("memory_share", "rollout")
         told = (
@@ -166,6 +173,18 @@ def _bounds(settings: Settings, job: Job, engines: int) -> Iterator[tuple[int, s
     if job.spec.search.staleness and settings.knows("parallel_groups"):
         prompts = settings.whole("parallel_groups") or workload.prompts_per_iteration
         yield prompts * workload.responses_per_prompt, "parallel_groups", "job"
+
+
+def _is_alone(copy: CopyPlacement, copies: list[CopyPlacement]) -> bool:
+    """Whether a copy is an engine, and no other copy has GPUs of its range."""
+    first, end = copy.first_gpu, copy.first_gpu + copy.num_gpus
+    return copy.kind == "shadow" and not any(
+        other.id != copy.id
+        and other.pool == copy.pool
+        and other.first_gpu < end
+        and first < other.first_gpu + other.num_gpus
+        for other in copies
+    )
 
 
 def _mean_running_tokens(job: Job) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from automap.planner.errors import Reason
 from automap.planner.exports.engine_memory import start_bytes
 from automap.planner.exports.refusals import refusals
-from automap.planner.exports.subject import TRAINERS, Subject, subject_of
+from automap.planner.exports.subject import TRAINERS, Subject, overlap, subject_of
 from automap.planner.frameworks.description import JOB, Framework
 from automap.planner.imports.launch import Imported
 from automap.planner.job.resolution import resolve
@@ -33,7 +33,12 @@ def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Rea
     if imported.spec.search.target != imported.target:
         others += OF_ORDER
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]
-    return [*unfit, *_accepted(subject, others), *_cache(imported, subject)]
+    return [
+        *unfit,
+        *_accepted(subject, others),
+        *_cache(imported, subject),
+        *_served(imported, subject),
+    ]
 
 
 def _accepted(subject: Subject, left_out: Collection[str]) -> list[Reason]:
@@ -80,3 +85,28 @@ def _cache(imported: Imported, subject: Subject) -> list[Reason]:
             remedy = "a smaller share of the memory, or offload of what stays"
             found.append(Reason(summary=summary, remedy=remedy))
     return found
+
+
+def _served(imported: Imported, subject: Subject) -> list[Reason]:
+    """The share of the memory that the engine of a reward model takes, beside what stays there."""
+    reward, call = subject.reward, subject.call("reward", "forward")
+    if reward is None or call is None or not subject.framework.knows("memory_share", role="reward"):
+        return []
+    [key] = [
+        setting.keys["reward"].lstrip("+")
+        for setting in subject.framework.settings
+        if setting.decision == "memory_share" and "reward" in setting.keys
+    ]
+    share = imported.values.get(key)
+    if not isinstance(share, int | float):
+        return []
+    others = [each for each in subject.plan.copies if each is not reward and overlap(each, reward)]
+    own = int(share * subject.pool(reward).gpu.memory_bytes)
+    needed = own + sum(each.resident_bytes for each in others)
+    if not others or needed <= call.capacity_bytes:
+        return []
+    summary = (
+        f"{call.id}: {needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when it is served, "
+        f"with the {own / GIB:.1f} GiB that {key} {share:g} takes"
+    )
+    return [Reason(summary=summary, remedy="a smaller share of the memory")]

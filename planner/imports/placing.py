@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.imports.cache import cache_bytes, usable
 from automap.planner.imports.layouts import (
     Offload,
@@ -133,6 +134,9 @@ def _micro_batch(settings: Settings, job: Job, role: str, kind: str, home: CopyP
     workload = job.spec.workload
     if role == "reward" and settings.knows("concurrent_sequences", role):
         served = settings.whole("concurrent_sequences", role) or 1
+        # An engine computes so many tokens at once, whatever number of sequences it takes.
+        longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+        served = min(served, max(PREFILL_CHUNK_TOKENS // longest, 1))
         of_rank = -(-workload.num_sequences // home.layout.data_parallel_size)
         return max(min(served, of_rank), 1)
     if settings.knows("stated_micro_batch", role):

@@ -266,6 +266,26 @@ def test_what_verl_accepts_and_goes_wrong_is_a_hazard() -> None:
     assert hazards(found, estimate(found.spec, found.placement)) == []
 
 
+def test_a_reward_models_engine_computes_so_many_tokens_and_takes_its_share() -> None:
+    served = {
+        "reward.reward_model.enable": "True",
+        "reward.reward_model.model_path": "Qwen/Qwen2.5-7B",
+        "reward.reward_model.rollout.name": "vllm",
+    }
+    sizes = set[int | None]()
+    for sequences in ("64", "1024"):
+        number = {"reward.reward_model.rollout.max_num_seqs": sequences}
+        found = read_script(script_of(BASE | served | number))
+        calls = {call.id: call for call in found.placement.calls}
+        sizes.add(calls["reward.forward"].micro_batch_size)
+    assert len(sizes) == 1
+    for share, number in (("0.3", 0), ("0.95", 1)):
+        taken = {"reward.reward_model.rollout.gpu_memory_utilization": share}
+        found = read_script(script_of(BASE | served | taken))
+        reasons = hazards(found, estimate(found.spec, found.placement))
+        assert len([each for each in reasons if "when it is served" in each.summary]) == number
+
+
 def test_pools_lie_behind_one_another_and_begin_nodes() -> None:
     apart = {
         "trainer.v1.trainer_mode": "separate_async",

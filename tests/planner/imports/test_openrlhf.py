@@ -48,6 +48,21 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
     assert [name for name, found in helped.items() if isinstance(found, list)] == []
 
 
+@pytest.mark.parametrize("share", ["0.85", "0.95"])
+def test_an_engine_that_has_its_gpus_for_itself_takes_what_it_finds(share: str) -> None:
+    """vLLM sizes its cache by what is free: what is estimated wrongly is not missing, but cache."""
+    file = launch(
+        "every-model-apart", ("gpu_memory_utilization 0.6", f"gpu_memory_utilization {share}")
+    )
+    found = read(file)
+    plan = estimate(found.spec, found.placement)
+    assert not [each for each in found.remarks if each.kind == "does not fit"]
+    generates = next(call for call in plan.calls if call.kind == "generate")
+    assert generates.out_of_memory_probability is not None
+    assert generates.out_of_memory_probability <= 0.006
+    assert hazards(found, plan) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ppo", "ppo, a reward model, in two groups", "each apart", "ahead", "tokens"]

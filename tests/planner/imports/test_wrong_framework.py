@@ -81,7 +81,7 @@ def test_a_program_in_python_is_no_script() -> None:
     assert not any("'for' without 'do'" in each for each in told(files, "verl@0.9.1"))
 
 
-@pytest.mark.parametrize("target", ["verl@0.9.0", "openrlhf@0.10.1", "trl", "NeMo-RL@0.7.0"])
+@pytest.mark.parametrize("target", ["verl@0.9.0", "openrlhf@0.10.1", "trl@", "NeMo-RL@0.7.0"])
 def test_a_version_that_is_not_described_is_refused_with_those_that_are(target: str) -> None:
     with pytest.raises(SpecError, match="unknown target") as refused:
         import_launch([LaunchFile("a.sh", "true\n")], target, Answers("h100"))
