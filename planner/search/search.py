@@ -229,7 +229,8 @@ def _solve(
     if not space.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
-    longest = slowest(part, part.rows) if limit is None else limit
+    # What is found is proven once more with the ticks of its own period.
+    longest = slowest(part, part.rows) if loop.limit is None else loop.limit
     bound = max(bound - _hidden_seconds(space.problem, longest), 0.0)
     best = loop.best
     if best is not None and best is not incumbent:

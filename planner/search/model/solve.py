@@ -143,10 +143,34 @@ def minimise_period(
 ) -> Proven[Solution]:
     """Least period of at most `cutoff_seconds`, proven unless the limit ends the search.
 
-    Rounding to ticks is subtracted from the bound.
+    Rounding to ticks is subtracted from the bound. A cutoff far above the period has coarse ticks,
+    so what is found is then the cutoff of a search with finer ones.
 
     `ranges` fixes the first GPU of every copy that has one.
     """
+    found = _within(problem, limits, cutoff_seconds, ranges)
+    if found.solution is None or cutoff_seconds <= MOST_TICKS * TICK_SECONDS:
+        return found
+    left = limits.deterministic_seconds - found.deterministic_seconds
+    if left <= 0:
+        return replace(found, is_proven=False)
+    rest = replace(limits, deterministic_seconds=left)
+    finer = _within(problem, rest, found.solution.timing.period, ranges)
+    return Proven(
+        finer.solution or found.solution,
+        max(finer.lower_bound, found.lower_bound),
+        finer.is_proven,
+        found.deterministic_seconds + finer.deterministic_seconds,
+    )
+
+
+def _within(
+    problem: Problem,
+    limits: Limits,
+    cutoff_seconds: float,
+    ranges: tuple[int | None, ...] | None,
+) -> Proven[Solution]:
+    """`minimise_period` with the ticks that its cutoff allows."""
     tick = max(TICK_SECONDS, cutoff_seconds / MOST_TICKS)
     formulation = formulate(problem, tick_seconds=tick, cutoff_seconds=cutoff_seconds)
     strengthen(formulation)

@@ -64,6 +64,21 @@ def test_barrier_optimum_equals_brute_force(seed: int) -> None:
         assert shorter.solution is None
 
 
+@pytest.mark.parametrize("barrier", [True, False])
+@pytest.mark.parametrize("seed", seeds(range(12)))
+def test_a_cutoff_far_above_the_period_hides_nothing(seed: int, barrier: bool) -> None:
+    problem = random_problem(seed, barrier=barrier)
+    near, far = (
+        minimise_period(problem, limits=LIMITS, cutoff_seconds=cutoff)
+        for cutoff in (CUTOFF[barrier], 2e9)
+    )
+    assert far.is_proven
+    assert (near.solution is None) == (far.solution is None)
+    if near.solution is not None and far.solution is not None:
+        assert far.solution.timing.period == pytest.approx(near.solution.timing.period)
+        assert far.lower_bound == pytest.approx(near.lower_bound, abs=2e-5)
+
+
 def on_any_gpus(seed: int) -> Problem:
     """A random problem whose ranges may begin at every GPU: each is a node of its own."""
     problem = random_problem(seed, barrier=True)
