@@ -158,7 +158,13 @@ def continuous_lines(job: Job, report: ContinuousReport | None) -> Iterator[str]
             f"flight, not how old one gets: the longest of an iteration began about "
             f"{math.ceil(span)} iterations before it is trained on"
         )
-    if report.gain < WORTHWHILE_GAIN:
+    if not report.least_in_flight:
+        yield (
+            f"search.continuous_rollouts: gains nothing here: with a staleness of {staleness} "
+            f"nothing is in flight beside the batch in training, so {report.call} drains; 2 or "
+            "more let it flow"
+        )
+    elif report.gain < WORTHWHILE_GAIN:
         yield (
             f"search.continuous_rollouts: gains nothing here: on the same GPUs {report.call} is "
             f"{report.gain:.2f} times as fast as batch by batch (lengths are nearly equal, or too "

@@ -59,6 +59,9 @@ def _job_refusals(subject: Subject) -> Iterator[Broken]:
     if spec.search.staleness and not subject.apart:
         found = f"staleness is {spec.search.staleness}, and it generates on its own GPUs"
         yield Broken("staleness_together", "actor", found)
+    elif spec.search.staleness and spec.algorithm == "dapo":
+        found = f"staleness is {spec.search.staleness}, and the algorithm dapo"
+        yield Broken("stale_filter", "job", found)
     elif not spec.search.staleness and not spec.search.iteration_barrier:
         yield Broken("barrier", "job", "iteration_barrier is false, and staleness 0")
     if subject.apart and spec.workload.epochs > 1:

@@ -30,6 +30,8 @@ NEMO_RL_DTENSOR = FrameworkTraining(
     stacks=("verl", "fsdp"),
     # Its context parallelism takes no packed sequences.
     dimensions=frozenset({"tensor"}),
+    # Nor does its tensor parallelism split experts.
+    dense_dimensions=frozenset({"tensor"}),
     shardings=frozenset({"full"}),
     scoring_shardings=frozenset({"full"}),
     trains_adapters=False,
@@ -54,6 +56,8 @@ NEMO_RL = FrameworkTarget(
     process_roles=NEMO_RL_ROLES,
     roles=NEMO_RL_ROLES | {"reward"},
     algorithms=frozenset({"grpo", "reinforce_plus_plus", "dapo"}),
+    # grpo.use_dynamic_sampling does not start with grpo.async_grpo.
+    not_stale=frozenset({"dapo"}),
     stale_rollouts_apart=True,
     even_batches=True,
     pretraining=False,

@@ -68,6 +68,8 @@ class Target:
     """A rollout that is not on its model's own GPUs has GPUs of its own."""
     not_apart: frozenset[str] = frozenset()
     """Algorithms whose rollouts are on the GPUs that train."""
+    not_stale: frozenset[str] = frozenset()
+    """Algorithms that have no staleness."""
     one_engine: bool = False
     """All generations of a model are by one engine with one cache, of as many responses each."""
     stale_rollouts_apart: bool = False
@@ -242,6 +244,8 @@ class Target:
         workload, search = spec.workload, spec.search
         if search.staleness and spec.algorithm in self.not_apart:
             return "search.staleness", f"{spec.algorithm} generates on the GPUs that train"
+        if search.staleness and spec.algorithm in self.not_stale:
+            return "search.staleness", f"it is {search.staleness}, and {spec.algorithm} has none"
         if self.one_engine and spec.algorithm == "remax" and workload.responses_per_prompt > 1:
             # The second of its generations has one.
             why = f"it is {workload.responses_per_prompt}, and remax generates a greedy one besides"

@@ -60,7 +60,8 @@ def product(algorithms: Sequence[str] = ALGORITHMS) -> dict[str, Wanted]:
             for nodes in (1, 2, 4, 8):
                 for staleness in (None, 0, 1, 4):
                     apart = staleness is not None
-                    if apart and nodes == 1:
+                    # Dynamic sampling has no staleness.
+                    if (apart and nodes == 1) or (algorithm == "dapo" and staleness):
                         continue
                     where = f"apart, {staleness} behind" if apart else "together"
                     wanted = Wanted(algorithm=algorithm, model=model, num_nodes=nodes)

@@ -178,6 +178,7 @@ def _search(settings: Settings) -> dict[str, Any]:
     needs = {
         "colocated": settings.flag("colocated"),
         "importance_correction": not corrects,
+        "dynamic_sampling": settings.flag("dynamic_sampling"),
     }
     missing = [settings.key(name) for name, is_missing in needs.items() if is_missing]
     if not one_by_one:

@@ -241,6 +241,9 @@ def broken() -> dict[str, Plan]:
     generate = next(call for call in grpo.calls if call.kind == "generate")
     second = generate.model_copy(update={"id": "again", "kv_cache_bytes": GIB})
     tail = GenerationTail(num_gpus=4, ended_share=0.5)
+    sharded = dtensor.copies[0].layout.model_copy(
+        update={"tensor_parallel_size": 4, "data_parallel_size": 8}
+    )
     return {
         "algorithm": grpo.model_copy(update={"spec": grpo.spec.model_copy(update=own)}),
         "one_range": changed(grpo, "copies", "reference", first_gpu=8),
@@ -270,6 +273,20 @@ def broken() -> dict[str, Plan]:
         "whole_nodes": relaid(grpo, "actor", "reference", data_parallel_size=3),
         "overlap": changed(apart, "copies", "actor.shadow", first_gpu=4),
         "staleness_together": respecified(grpo, "search", staleness=1),
+        "stale_filter": respecified(apart, "search", staleness=1).model_copy(
+            update={
+                "spec": respecified(apart, "search", staleness=1).spec.model_copy(
+                    update={"algorithm": "dapo"}
+                )
+            }
+        ),
+        "fsdp_experts": changed(
+            changed(mixture, "copies", "actor", engine="fsdp", layout=sharded),
+            "copies",
+            "reference",
+            engine="fsdp",
+            layout=sharded,
+        ),
         "barrier": respecified(grpo, "search", iteration_barrier=False),
         "epochs": respecified(grpo, "workload", epochs=2),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
