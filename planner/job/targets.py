@@ -80,7 +80,9 @@ def _refusal_of_lengths(
             positions = models[call.model].architecture.max_position_embeddings
             if longest > positions:
                 why = f"with prompts sequences have up to {longest} tokens"
-                return "workload.response_length", f"{why}, and {call.model} {positions} positions"
+                have = f"{call.model} {positions} positions"
+                more = "a config.json in place of its name may say more"
+                return "workload.response_length", f"{why}, and {have}; {more}"
     return None
 
 

@@ -10,7 +10,7 @@ from tests.cli.commands import call
 @pytest.mark.parametrize(
     ("listing", "wanted", "first"),
     [
-        ("models", "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("models", "Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b-2507"),
         ("models", "glm-5", "glm-5"),
         ("gpus", "H100", "h100-80gb-sxm"),
         ("gpus", "mi300", "mi300x-192gb"),
