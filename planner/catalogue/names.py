@@ -8,8 +8,8 @@ _VARIANT = re.compile(
     r"-(instruct|chat|base|hf|it|unsloth|thinking|coder|math|fp8|bf16|terminus|2507|0324|0528|1124)(?=-|$)"
 )
 """What names of weights say that were trained on, or saved, in another way: the architecture is
-the same. A model of such a name with sizes or positions of its own (Qwen3-Coder-480B, Qwen3-4B-2507)
-is an entry."""
+the same. A model of such a name with sizes or positions of its own (Qwen3-Coder-480B,
+Qwen3-4B-2507) is an entry."""
 
 
 def normalised(name: str) -> str:

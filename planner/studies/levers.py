@@ -25,13 +25,15 @@ from automap.planner.plan.types import Plan, ResultModel
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import MAX_NODES, JobSpec, TargetName, need_spec
+from automap.planner.studies.schedules import USUAL_STALENESS
+from automap.planner.targets.tables import inside
 
 LeverKind = Literal[
     "asynchrony", "precision", "engine", "permission", "schedule", "adapters", "nodes", "gpu"
 ]
 """What a lever is about."""
 RISKS: dict[LeverKind, str] = {
-    "asynchrony": "learning: responses come from weights that are an iteration old",
+    "asynchrony": "learning: responses come from older weights",
     "precision": "numerics: of the probabilities of the rollout, or of gradients",
     "engine": "software: another engine to install and to trust",
     "permission": "none for what is learned",
@@ -40,6 +42,8 @@ RISKS: dict[LeverKind, str] = {
     "nodes": "cost: see the price",
     "gpu": "cost: see the price",
 }
+STALENESSES = (1, 2, 4, 8)
+"""Of these the next larger one is tried."""
 FASTER_GPUS = 2
 """Types of GPU that are tried beside the job's own: the next faster ones."""
 
@@ -96,8 +100,7 @@ def levers(
     """
     started = time.perf_counter()
     need_spec(spec)
-    search = {"target": target, "strategy": None, "simplicity_tolerance": 0.0}
-    spec = spec.model_copy(update={"search": spec.search.model_copy(update=search)})
+    spec = _searched(inside(spec, target), simplicity_tolerance=0.0)
     try:
         plan = _best(spec)
     except PlanningError as error:
@@ -120,9 +123,8 @@ def levers(
 def changes(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:
     """Every change that is tried, whether or not the target can run it."""
     job, workload = resolve(spec), spec.workload
-    if job.dataflow.allows_staleness and spec.search.staleness == 0:
-        text = "let rollouts be one iteration old (search.staleness: 1)"
-        yield "asynchrony", Change(("target",), text, _searched(spec, staleness=1))
+    if job.dataflow.allows_staleness:
+        yield from (("asynchrony", change) for change in _older(spec))
     for change in smaller_rollout(spec):
         yield "precision", change
     if workload.training_precision in (None, workload.precision):
@@ -143,6 +145,26 @@ def changes(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:
     for change in adapters(spec):
         yield "adapters", change
     yield from _other_clusters(spec)
+
+
+def _older(spec: JobSpec) -> Iterator[Change]:
+    """Rollouts of older weights, and such as never drain."""
+    search = spec.search
+    older = next((each for each in STALENESSES if each > search.staleness), None)
+    if older is not None:
+        iterations = "iteration" if older == 1 else "iterations"
+        text = f"let rollouts be {older} {iterations} old (search.staleness: {older})"
+        yield Change(("target",), text, _searched(spec, staleness=older))
+    if not search.continuous_rollouts:
+        staleness = max(search.staleness, USUAL_STALENESS)
+        text = (
+            f"generate without batches (search.continuous_rollouts: true, staleness: {staleness})"
+        )
+        values = {"continuous_rollouts": True, "staleness": staleness}
+        yield Change(("target",), text, _searched(spec, **values))
+    elif not search.keep_cache_at_sync:
+        text = "keep caches when weights come (search.keep_cache_at_sync: true)"
+        yield Change(("target",), text, _searched(spec, keep_cache_at_sync=True))
 
 
 def _other_clusters(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:

@@ -40,23 +40,26 @@ class ScheduleCost(ResultModel):
 def schedules(spec: JobSpec, *, tell: Callable[[str], None] = lambda _: None) -> list[ScheduleCost]:
     """The best plans of a job that waits for every batch, for the one before, and for none.
 
-    All of everything that can be priced, with the memory to spare that the job has; each has the
-    spec's time limit, and none is simplified, as what is compared are optima. A spec that asks for
-    continuous rollouts says their staleness, another gets `USUAL_STALENESS`.
+    Inside the spec's target; without one all of everything that can be priced, with the memory to
+    spare that the job has. Each has the spec's time limit, and none is simplified, as what is
+    compared are optima. A spec that asks for continuous rollouts says their staleness, another gets
+    `USUAL_STALENESS`.
     """
     found: list[ScheduleCost] = []
     for name, changes in _schedules(spec):
         tell(name)
         search = spec.search.model_copy(
-            update={"target": None, "strategy": None, "simplicity_tolerance": 0.0, **changes}
+            update={"strategy": None, "simplicity_tolerance": 0.0, **changes}
         )
         wanted = JobSpec.model_validate(
             {**spec.model_dump(exclude_unset=True), "search": search.model_dump()}
         )
         try:
             job = resolve(wanted)
-            free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
-            plan = best_plan(replace(job, target=free))
+            if search.target is None:
+                probability = job.max_out_of_memory_probability
+                job = replace(job, target=replace(ANY, max_out_of_memory_probability=probability))
+            plan = best_plan(job)
         except PlanningError as error:
             plan, reason = None, str(error)
         else:

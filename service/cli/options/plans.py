@@ -62,7 +62,7 @@ class LeversArguments:
     spec: SpecArgument
     show: Show
     target: list[str] | None = option(
-        "Only this one; may be repeated. Default: all that run plans.",
+        "Only this one; may be repeated. Default: the spec's, or all that run plans.",
         metavar="NAME",
         parser=target_of,
     )

@@ -22,6 +22,8 @@ def compare_schedules(given: CompareArguments, spec: JobSpec) -> None:
         )
     with working("Planning each schedule", given.show) as tell:
         costs = schedules(spec, tell=tell)
+    if all(each.plan is None for each in costs):
+        raise BadInputError("no schedule has a plan", [f"{e.schedule}: {e.reason}" for e in costs])
     if given.show.json:
         documents = [each.model_dump(mode="json", by_alias=True) for each in costs]
         console.write_json(json.dumps(documents, indent=2))
@@ -33,7 +35,9 @@ def compare_schedules(given: CompareArguments, spec: JobSpec) -> None:
             text = f"{each.schedule}: {formats.printable(each.reason)}"
             out.print(Text(text), soft_wrap=True)
     if not given.show.quiet:
-        for line in _notes(costs):
+        target = spec.search.target
+        where = f"for {target}" if target else "of all that can be priced (search.target: any)"
+        for line in (f"Each is the best plan {where}.", *_notes(costs)):
             out.print(Text(line, style="dim"), soft_wrap=True)
 
 

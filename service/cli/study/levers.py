@@ -24,10 +24,10 @@ def run_levers(given: LeversArguments) -> None:
     names = [name for name in TARGETS if name != ANY.name]
     need_valid("--target", given.target or [], list(TARGETS))
     spec = Local().read_spec(given.spec)
+    own = spec.search.target
+    wanted = given.target or ([own] if own is not None else names)
     with working("Solving one change after another", given.show) as tell:
-        found = [
-            levers(spec, name, tell=tell) for name in TARGETS if name in (given.target or names)
-        ]
+        found = [levers(spec, name, tell=tell) for name in TARGETS if name in wanted]
     if given.show.json:
         rows = [each.model_dump(mode="json", by_alias=True) for each in found]
         console.write_json(json.dumps(rows, indent=2))

@@ -39,3 +39,19 @@ def test_it_is_a_comparison_of_its_own(capsys: pytest.CaptureFixture[str], spec_
     code, _, err = call(capsys, "compare", spec_file, "--schedules", "--targets", "all")
     assert code == 2
     assert "comparison of its own" in err
+
+
+def test_a_job_without_any_plan_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    large = {"architecture": "llama-3.1-405b"}
+    models = dict.fromkeys(("actor", "reference", "reward"), large)
+    spec = small_job("grpo", models=models).model_dump(
+        mode="json", by_alias=True, exclude_unset=True
+    )
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    code, out, err = call(capsys, "compare", str(path), "--schedules")
+    assert (code, out) == (2, "")
+    assert "no schedule has a plan" in err
+    assert err.count("one step off: ") == 1

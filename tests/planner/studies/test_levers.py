@@ -1,10 +1,12 @@
 """What each change to a job brings: the plan of the changed job, beside the job's own."""
 
+from typing import Any
+
 import pytest
 
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
-from automap.planner.studies.levers import Levers, levers
+from automap.planner.studies.levers import Levers, changes, levers
 from tests.helpers.small_jobs import pool, small_job
 
 GRPO = small_job(
@@ -37,7 +39,7 @@ def test_every_kind_of_change_is_solved_and_what_gains_most_comes_first(found: L
 @pytest.mark.parametrize(
     ("words", "section", "field", "value"),
     [
-        ("staleness: 1", "search", "staleness", 1),
+        ("(search.staleness: 1)", "search", "staleness", 1),
         ("rollout_precision: fp8", "workload", "rollout_precision", "fp8"),
         ("allow_recompute: true", "constraints", "allow_recompute", True),
     ],
@@ -55,6 +57,20 @@ def test_a_gain_is_that_of_the_changed_jobs_own_plan(
     assert lever.iteration_seconds == plan.iteration_seconds
     assert lever.gain == pytest.approx(1 - plan.iteration_seconds / found.plan.iteration_seconds)
     assert lever.proven
+
+
+def test_older_rollouts_and_such_as_never_drain_are_tried() -> None:
+    def tried(**search: Any) -> list[str]:
+        spec = GRPO.model_copy(update={"search": GRPO.search.model_copy(update=search)})
+        return [change.text for kind, change in changes(spec) if kind == "asynchrony"]
+
+    assert len(tried()) == 2
+    assert "staleness: 1" in tried()[0]
+    assert "continuous_rollouts: true, staleness: 4" in tried()[1]
+    assert "staleness: 4" in tried(staleness=2)[0]
+    flowing = tried(staleness=8, continuous_rollouts=True)
+    assert len(flowing) == 1
+    assert "keep_cache_at_sync: true" in flowing[0]
 
 
 def test_half_the_nodes_are_slower_and_twice_are_faster(found: Levers) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from automap.planner.spec import JobSpec
+from automap.planner.spec import JobSpec, SearchSpec
 from automap.planner.studies.schedules import USUAL_STALENESS, ScheduleCost, schedules
-from tests.helpers.small_jobs import small_job
+from tests.helpers.small_jobs import pool, small_job
 
 REWARD = {"function": True, "seconds_per_response": 1e-3}
 
@@ -34,6 +34,29 @@ def test_each_schedule_is_a_plan_of_its_own() -> None:
     assert flowing.idle_generating is not None
     assert flowing.idle_others is not None
     assert min(flowing.idle_generating, flowing.idle_others) == pytest.approx(0.0, abs=0.35)
+
+
+def test_plans_are_inside_the_target_that_the_spec_names() -> None:
+    nodes = [pool(2, gpu="h100", gpus_per_node=8)]
+    spec = job(
+        models__reward=REWARD,
+        workload__kl="none",
+        cluster__pools=nodes,
+        search={"target": "areal@1.0.4"},
+    )
+    found = by_name(spec)
+    plans = [each.plan for each in found.values() if each.plan is not None]
+    assert len(plans) == 3
+    assert all(plan.spec.search.target == "areal@1.0.4" for plan in plans)
+    assert all("areal@1.0.4" in plan.runs_with for plan in plans)
+    free = by_name(spec.model_copy(update={"search": SearchSpec()}))
+    for name, inside in found.items():
+        anywhere = free[name].plan
+        assert inside.plan is not None
+        assert anywhere is not None
+        least = anywhere.iteration_seconds
+        # Where nothing waits for the oldest response, it is another model of time.
+        assert inside.plan.iteration_seconds >= least * (0.3 if name == "continuous" else 1 - 1e-9)
 
 
 @pytest.mark.slow
