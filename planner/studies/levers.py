@@ -43,7 +43,7 @@ RISKS: dict[LeverKind, str] = {
     "gpu": "cost: see the price",
 }
 STALENESSES = (1, 2, 4, 8)
-"""Of these the next larger one is tried."""
+"""What rollouts may lag behind by: the next larger one is tried."""
 FASTER_GPUS = 2
 """Types of GPU that are tried beside the job's own: the next faster ones."""
 
