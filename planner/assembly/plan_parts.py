@@ -140,7 +140,12 @@ def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[Wei
     ):
         role = shadow.placement.role
         home = next(c for c in copies if c.placement.role == role and c.placement.kind == "home")
-        received = received_bytes(job.models[role], job.spec.workload, layouts_of(shadow.placement))
+        received = received_bytes(
+            job.models[role],
+            job.spec.workload,
+            layouts_of(shadow.placement),
+            whole=job.target.rollout.whole_syncs,
+        )
         plans.append(
             WeightSync(
                 role=role,

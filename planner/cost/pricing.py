@@ -92,7 +92,13 @@ class Pricing(GenerationPricing):
         """Seconds of a weight sync on the side of the home that sends [layout]."""
         model, profile = self.job.models[role], self.profile(pool)
         seconds = transition.sync_send_seconds(
-            model, self.workload, pool, profile, layouts, self.multi_node
+            model,
+            self.workload,
+            pool,
+            profile,
+            layouts,
+            self.multi_node,
+            whole=self.job.target.rollout.whole_syncs,
         )
         return whole_microseconds(seconds)
 
@@ -100,7 +106,13 @@ class Pricing(GenerationPricing):
         """Seconds of a weight sync on the side of the shadow that receives [layout]."""
         model, profile = self.job.models[role], self.profile(pool)
         seconds = transition.sync_receive_seconds(
-            model, self.workload, pool, profile, layouts, self.multi_node
+            model,
+            self.workload,
+            pool,
+            profile,
+            layouts,
+            self.multi_node,
+            whole=self.job.target.rollout.whole_syncs,
         )
         return whole_microseconds(seconds)
 

@@ -269,14 +269,17 @@ def sync_send_seconds(
     profile: Profile,
     layouts: Layouts,
     multi_node: bool,
+    *,
+    whole: bool = False,
 ) -> FloatArray:
     """Seconds of a weight sync on the sender's side [home]: egress of one GPU over its link.
 
     Data ranks share the sending, so a GPU sends 1/n of the model; receivers pass it on among
-    themselves. A home on the host reloads first. A sync of a pair takes the slower side.
+    themselves. `whole`: one of them sends all of it. A home on the host reloads first. A sync of a
+    pair takes the slower side.
     """
     num_bytes = sum(sync_bytes(model, workload))
-    each = np.ceil(num_bytes / layouts.num_gpus)
+    each = np.ceil(num_bytes / (np.ones_like(layouts.num_gpus) if whole else layouts.num_gpus))
     seconds = _link_seconds(pool, profile, each, num_bytes, multi_node=multi_node)
     stored = memory.weight_bytes(model, layouts, precision=workload.precision)
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
@@ -290,22 +293,31 @@ def sync_receive_seconds(
     profile: Profile,
     layouts: Layouts,
     multi_node: bool,
+    *,
+    whole: bool = False,
 ) -> FloatArray:
     """Seconds of a weight sync on the receiver's side [shadow]: ingress of one GPU's shard.
 
-    Weights travel in training precision and are quantised where they arrive.
+    Weights travel in training precision and are quantised where they arrive. `whole`: every GPU
+    gets all of them and keeps its shard.
     """
-    each = received_bytes(model, workload, layouts)
     total = sum(sync_bytes(model, workload))
+    each = received_bytes(model, workload, layouts, whole=whole)
     return _link_seconds(pool, profile, each, total, multi_node=multi_node) + refit_seconds(model)
 
 
-def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+def received_bytes(
+    model: Model, workload: WorkloadSpec, layouts: Layouts, *, whole: bool = False
+) -> IntArray:
     """Bytes that a weight sync brings to one GPU of a shadow [shadow]: its shard of a stage.
 
-    Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks.
+    Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks. `whole`: all
+    of them come, of which the GPU keeps its shard.
     """
-    return _shard_bytes(sync_bytes(model, workload), layouts)
+    moved = sync_bytes(model, workload)
+    if whole:
+        return np.full(len(layouts), sum(moved), dtype=np.int64)
+    return _shard_bytes(moved, layouts)
 
 
 def _shard_bytes(whole: tuple[int, int], layouts: Layouts) -> IntArray:

@@ -240,6 +240,9 @@ class RolloutCapabilities:
     own_weights: bool = False
     """On the GPUs that train it has all its weights for itself, beside what training has there;
     otherwise training's serve it as far as they can."""
+    whole_syncs: bool = False
+    """Engines on GPUs of their own get weights whole, from one rank that trains; otherwise all that
+    train share the sending, and each engine rank gets its own part."""
     pipelines: bool = True
     """Splits an engine into pipeline stages."""
     tensor_repeats: frozenset[str] = frozenset()

@@ -51,5 +51,8 @@ FrameworkRollout = partial(
     tensor_repeats=frozenset({"num_key_value_heads"}),
     # Their engines are processes of vLLM or SGLang, into whose parameters weights are copied.
     own_weights=True,
+    # One rank of training, or one of each pipeline stage, gathers tensor after tensor and sends it
+    # to all ranks of the engines, which keep their parts.
+    whole_syncs=True,
 )
 """`RolloutCapabilities` likewise."""

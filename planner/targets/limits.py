@@ -74,6 +74,7 @@ _OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
         f"at most {rollout.max_sequences} sequences of an engine at once"
     ),
     "own_weights": lambda _: "all weights of an engine beside those that train on its GPUs",
+    "whole_syncs": lambda _: "whole weights from one rank to engines on GPUs of their own",
     "experts": lambda rollout: (
         "experts split over the tensor ranks"
         + (" alone" if rollout.experts == "split" else "")

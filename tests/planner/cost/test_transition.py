@@ -7,9 +7,12 @@ import pytest
 
 from automap.planner.cost import constants, memory, transition
 from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.pricing import Pricing
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
 from tests.helpers.cost_model import ints, layouts, model, pool, workload
+from tests.helpers.small_jobs import small_job
 
 FULL = 3
 
@@ -155,7 +158,13 @@ def test_reload_takes_the_link_at_its_efficiency() -> None:
     )
 
 
-def sync(rows: Layouts, *, lora_rank: int | None = None, multi_node: bool = True) -> np.ndarray:
+def sync(
+    rows: Layouts,
+    *,
+    lora_rank: int | None = None,
+    multi_node: bool = True,
+    whole: bool = False,
+) -> np.ndarray:
     hardware = pool()
     arguments = (
         model("llama-2-70b", lora_rank=lora_rank),
@@ -167,10 +176,30 @@ def sync(rows: Layouts, *, lora_rank: int | None = None, multi_node: bool = True
     )
     return np.stack(
         [
-            transition.sync_send_seconds(*arguments),
-            transition.sync_receive_seconds(*arguments),
+            transition.sync_send_seconds(*arguments, whole=whole),
+            transition.sync_receive_seconds(*arguments, whole=whole),
         ]
     )
+
+
+def test_a_framework_sends_all_weights_over_one_link() -> None:
+    rows = layouts(tensor=[8, 8, 4], data=[1, 4, 2])
+    least = total_bytes() / pool().inter_node_bytes_per_second
+    whole = sync(rows, whole=True)
+    assert (whole >= least).all()
+    assert (whole >= sync(rows)).all()
+    # However many ranks train, and however an engine is split.
+    assert len(set(whole.ravel().tolist())) == 1
+    for target in ("verl@0.9.1", "areal@1.0.4", "any"):
+        search = {"target": target}
+        spec = small_job(models__reward={"function": True}, search=search, num_nodes=2)
+        row, priced = layouts(tensor=[2], data=[2]), Pricing(resolve(spec))
+        sent = priced.send_seconds("actor", priced.job.pools[0], row)[0]
+        weights = sum(transition.model_bytes(priced.job.models["actor"], "bf16"))
+        alone = weights / priced.job.pools[0].inter_node_bytes_per_second
+        assert (sent - transition.refit_seconds(priced.job.models["actor"]) >= alone) == (
+            target != "any"
+        )
 
 
 def test_sync_is_egress_of_a_sender_and_ingress_of_a_receiver() -> None:
