@@ -14,7 +14,9 @@ from .exports.launch import Launch as Launch
 from .imports.importing import hazards as hazards
 from .imports.importing import import_launch as import_launch
 from .imports.importing import rewrite as rewrite
+from .imports.launch import Answers as Answers
 from .imports.launch import Imported as Imported
+from .imports.launch import LaunchFile as LaunchFile
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
 from .plan.types import Strategy as Strategy

@@ -206,6 +206,8 @@ def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str
     expert_ranks = max(layout.tensor_parallel_size, layout.expert_parallel_size)
     shard = Fraction(dense, layout.tensor_parallel_size) + Fraction(experts, expert_ranks)
     expected = math.ceil(shard / layout.pipeline_parallel_size)
+    if subject.job.target.rollout.whole_syncs:
+        expected = dense + experts
     if sync.bytes_per_receiver != expected:
         yield (
             f"{sync_name(sync)} brings {sync.bytes_per_receiver} bytes to a receiver, but its "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from automap.planner.assembly.intervals import difference_bounds
-from automap.planner.errors import PlanningError
+from automap.planner.errors import InfeasibleError, PlanningError
 from automap.planner.frameworks.description import ENGINES
 from automap.planner.imports.importing import import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
@@ -34,6 +34,8 @@ from automap.planner.studies.advice_pricing import Priced, Pricer, priced
 from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval
 
 MOST_CHANGES = 3
+PINS = "constraints.parallelism"
+"""The field that holds the launch's ranges while its job is planned."""
 LEAST_SHARE = 0.01
 """Share of an iteration that a change must save: less is lost among what no estimate knows."""
 NEEDLESS_SHARE = 0.001
@@ -90,17 +92,25 @@ def advise(
         iteration_seconds_interval=now.plan.iteration_seconds_interval if now.plan else None,
         unfit=now.unfit,
         hazards=now.hazards,
+        out_of_memory_probability=now.chance,
         remarks=imported.remarks,
         changes=_changes(pricer, now, steps),
         together_seconds=last.plan.iteration_seconds if last.plan else None,
         left=last.reasons,
+        left_out_of_memory_probability=last.chance,
         together_gain_interval=_gain_interval(now, last) if steps else None,
         least_share=least_share,
-        best_seconds=plan.iteration_seconds if plan else None,
+        best_seconds=None if plan is None else min(_best_seconds(plan), last.seconds),
         proven=plan is not None and _is_complete(plan),
         unplanned=unplanned,
         seconds=time.perf_counter() - started,
     )
+
+
+def _best_seconds(plan: Plan) -> float:
+    """What the best plan takes at least; a simple one is within a tolerance of it."""
+    simple = plan.search.within_tolerance is not None
+    return plan.lower_bound_seconds if simple else plan.iteration_seconds
 
 
 def _is_complete(plan: Plan) -> bool:
@@ -117,6 +127,10 @@ def _best(imported: Imported, time_limit_seconds: float | None) -> tuple[Plan | 
         job = _in_place(imported, time_limit_seconds)
         tables = price_candidates(job, deadline=end_of_pricing(job, began))
         plan = make_plan_of(job, tables, pricing_seconds=time.perf_counter() - began)
+    except InfeasibleError as error:
+        # The ranges are the launch's: leaving them out is nothing that it could do.
+        told = [each.summary for each in error.reasons if PINS not in each.summary]
+        return None, "; ".join(told)
     except PlanningError as error:
         return None, str(error)
     return plan, ""
@@ -149,7 +163,8 @@ def _steps(
     steps: list[Step] = []
     rest = list(offers)
     while rest and len(steps) < MOST_CHANGES:
-        if not now.reasons and (1 - least_share) * now.seconds < least_seconds:
+        mended = now.faults == (False, 0)
+        if mended and (1 - least_share) * now.seconds < least_seconds:
             break
         lines = [line for step in steps for line in step.lines]
         step = _best_step(pricer, lines, now, rest, least_share)

@@ -10,6 +10,9 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate
 
+ROUNDING = 1e-3
+"""Chance by which two may differ and be shown as the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
@@ -28,9 +31,18 @@ class Priced:
         return float("inf") if self.plan is None else self.plan.iteration_seconds
 
     @property
+    def chance(self) -> float | None:
+        """Chance of running out of memory where it is larger than a plan's may be; None: it is not.
+
+        What has exactly as much as is allowed counts as such a plan.
+        """
+        chance = None if self.plan is None else self.plan.out_of_memory_probability
+        return chance if chance is not None and chance > self.allowed_chance + ROUNDING else None
+
+    @property
     def faults(self) -> tuple[bool, int]:
         """How much is wrong with it: it does not fit, and what else there is."""
-        return self.plan is None, len(self.hazards)
+        return self.plan is None, len(self.hazards) + (self.chance is not None)
 
     @property
     def reasons(self) -> list[Reason]:

@@ -62,6 +62,8 @@ class Advice(ResultModel):
     """Why the launch as it is does not fit."""
     hazards: list[Reason]
     """Why it fails, or runs otherwise than it says, although it is accepted."""
+    out_of_memory_probability: float | None = None
+    """Of the launch as it is, where it is larger than a plan's may be."""
     remarks: list[Remark]
     changes: list[AdvisedChange]
     """Worth most first, each given the ones before it."""
@@ -69,6 +71,8 @@ class Advice(ResultModel):
     """An iteration with all of them; None: it does not fit, and no change was found."""
     left: list[Reason] = Field(default_factory=list)
     """Why it still does not fit, fails or runs otherwise than it says with all of them."""
+    left_out_of_memory_probability: float | None = None
+    """With all of them, where it is still larger than a plan's may be."""
     together_gain_interval: GainInterval | None = None
     """Seconds that all of them save, 80 %; None: there is no change, or the launch does not fit."""
     least_share: float

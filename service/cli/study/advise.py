@@ -34,6 +34,10 @@ SHOWN = {
 """Kind of remark → its heading; what else there is to know of a launch, automap import says."""
 
 
+NO_SECONDS = 5e-4
+"""Seconds below which an interval's end is none."""
+
+
 def run_advise(given: AdviseArguments) -> None:
     """Read a launch, plan its job, and show what is worth changing."""
     files = read_launch(given.files)
@@ -91,6 +95,9 @@ def _show_launch(advice: Advice, out: Console) -> None:
         _show_reasons(f"{where}: does not fit", advice.unfit, out)
     if advice.hazards:
         _show_reasons(f"{where}: {FAILS}", advice.hazards, out)
+    if advice.out_of_memory_probability is not None:
+        chance = formats.chance(advice.out_of_memory_probability)
+        out.print(Text(f"{where}: may run out of memory ({chance})", style="bold yellow"))
     for kind, heading in SHOWN.items():
         show_remarks([each for each in advice.remarks if each.kind == kind], heading, out)
     if advice.iteration_seconds is not None:
@@ -123,7 +130,7 @@ def _gain(change: AdvisedChange) -> str:
     share = f"{100 * abs(change.gain_share):.1f} %"
     bounds = change.gain_seconds_interval
     if change.gain_seconds < 0:
-        return f"{verb} {formats.seconds(gain)} s, {share}, and sets right what fails"
+        return f"{verb} {formats.seconds(gain)} s, {share}, and sets right what fails or may fail"
     return f"{verb} {_seconds(gain, bounds)}, {share}"
 
 
@@ -132,7 +139,8 @@ def _seconds(gain: float, bounds: GainInterval | None) -> str:
     if bounds is None:
         return f"{formats.seconds(gain)} s"
     low, high = formats.seconds(abs(bounds.low)), formats.seconds(bounds.high)
-    less = "" if bounds.low >= 0 else "-"
+    less = "-" if bounds.low <= -NO_SECONDS else ""
+    low = "0" if abs(bounds.low) < NO_SECONDS else low
     return f"{formats.seconds(gain)} s ({less}{low} to {high})"
 
 
@@ -185,6 +193,9 @@ def _summary(advice: Advice) -> str:
         )
     if advice.unplanned:
         best = f"; no plan to compare with: {advice.unplanned}"
+    if advice.left_out_of_memory_probability is not None:
+        chance = formats.chance(advice.left_out_of_memory_probability)
+        best += f"; it may run out of memory ({chance}), and no change was found that mends it"
     now, then = advice.iteration_seconds, advice.together_seconds
     if then is None:
         return f"no change was found with which it fits{best}"

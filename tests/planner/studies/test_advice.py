@@ -122,6 +122,9 @@ def test_a_bad_decision_is_named_and_put_right(name: str) -> None:
             assert written[line.key] == line.after
 
     # The changed launch takes what was promised, and needs no more advice.
+    assert advice.best_seconds is not None
+    assert advice.together_seconds is not None
+    assert advice.best_seconds <= advice.together_seconds
     after = applied(script, advice)
     read = import_launch([LaunchFile("launch.sh", after)], TARGET, answers())
     assert estimate(read.spec, read.placement).iteration_seconds == advice.together_seconds
@@ -243,3 +246,24 @@ def test_fewer_faults_are_not_bought_with_memory(now: float, after: float, worth
         )
 
     assert _is_worth(priced(now, 1), priced(after, 0), 0.01) is worth
+
+
+def test_a_launch_that_may_run_out_of_memory_is_told_so_and_mended() -> None:
+    """A share of the memory that leaves too little beside what stays on the GPUs."""
+    script = export(changed(offload="none"), TARGET).script
+    key = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    found = []
+    for share in ("0.5", "0.6", "0.7", "0.8"):
+        greedy = re.sub(rf"{re.escape(key)}=[0-9.]+", f"{key}={share}", script)
+        greedy = re.sub(r"\S*kv_cache_memory_bytes=[0-9]+\S*\n", "\n", greedy)
+        advice = advice_on(greedy)
+        if advice.out_of_memory_probability is not None and not advice.hazards:
+            found.append(advice)
+    assert found
+    for advice in found:
+        assert advice.out_of_memory_probability is not None
+        assert advice.out_of_memory_probability > 0.05
+        assert advice.left_out_of_memory_probability is None
+        last = advice.changes[-1].out_of_memory_probability
+        assert last is not None
+        assert last <= 0.05 + 2e-3
