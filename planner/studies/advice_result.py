@@ -63,7 +63,7 @@ class Advice(ResultModel):
     hazards: list[Reason]
     """Why it fails, or runs otherwise than it says, although it is accepted."""
     out_of_memory_probability: float | None = None
-    """Of the launch as it is, where it is larger than a plan's may be."""
+    """Chance of the launch as it is, where it is larger than a plan's may be."""
     remarks: list[Remark]
     changes: list[AdvisedChange]
     """Worth most first, each given the ones before it."""
@@ -72,7 +72,7 @@ class Advice(ResultModel):
     left: list[Reason] = Field(default_factory=list)
     """Why it still does not fit, fails or runs otherwise than it says with all of them."""
     left_out_of_memory_probability: float | None = None
-    """With all of them, where it is still larger than a plan's may be."""
+    """Chance with all changes, where it is still larger than a plan's may be."""
     together_gain_interval: GainInterval | None = None
     """Seconds that all of them save, 80 %; None: there is no change, or the launch does not fit."""
     least_share: float
