@@ -30,6 +30,7 @@ def assumptions(job: Job) -> list[str]:
         *_functions_without_seconds(job),
         *_unstated_concurrency(job, slow=False),
         *_derived_tables(job),
+        *_scaled_collectives(job),
         *_corrected_prices(job),
         *_nothing_between_calls(job),
         *(
@@ -76,6 +77,7 @@ def warnings(job: Job) -> list[str]:
         *_unstated_concurrency(job, slow=True),
         *_missing_precisions(job),
         *_disturbed_profiles(job),
+        *_slow_collectives(job),
         *_outdated_corrections(job),
         *_slow_networks(job),
     ]
@@ -89,6 +91,51 @@ def _derived_tables(job: Job) -> Iterator[str]:
             yield (
                 f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times "
                 f"derive from {profile.table_gpu or 'the roofline alone'}"
+            )
+
+
+def _scaled_collectives(job: Job) -> Iterator[str]:
+    """Name the pools whose links are not those on which their collectives were measured."""
+    pricing = Pricing(job)
+    for pool in job.pools:
+        profile = pricing.profile(pool)
+        there, here = profile.table_link_bytes_per_second, pool.intra_node_bytes_per_second
+        if profile.tables is not None and there != here:
+            yield (
+                f"pools.{pool.name}: collectives inside a node are those measured on "
+                f"{profile.table_gpu} over {there / 1e9:g} GB/s, scaled to links of "
+                f"{here / 1e9:g} GB/s (intra_node_bytes_per_second)"
+            )
+
+
+def _slow_collectives(job: Job) -> Iterator[str]:
+    """Name the groups whose measured collectives contradict those of smaller groups."""
+    pricing = Pricing(job)
+    for pool in job.pools:
+        profile = pricing.profile(pool)
+        measured = profile.tables.slow_groups() if profile.tables else []
+        slow = [each for each in measured if each.num_gpus <= pool.nvlink_domain_gpus]
+        # Cores share their memory, so that more of them have less of it each.
+        if not slow or pool.gpu.is_core:
+            continue
+        worst = min(slow, key=lambda group: group.bytes_per_second)
+        told = (
+            f"{worst.collective} among {worst.num_gpus} GPUs reached "
+            f"{worst.bytes_per_second / 1e9:.2g} GB/s where fewer reached "
+            f"{worst.smaller_bytes_per_second / 1e9:.2g}"
+        )
+        if profile.measured_here:
+            yield (
+                f"pools.{pool.name}: in its profile {told}, which links alone do not explain; it "
+                "is priced as measured: look for what disturbed it, and measure it again"
+            )
+        else:
+            groups = " and ".join(str(each) for each in sorted({each.num_gpus for each in slow}))
+            yield (
+                f"pools.{pool.name}: on the machine that measured the collectives of "
+                f"{profile.table_gpu}, {told}; those of {groups} GPUs are left out and priced at "
+                "the bandwidth of fewer, which GPUs without peer-to-peer may not reach: measure "
+                "yours with automap profile"
             )
 
 

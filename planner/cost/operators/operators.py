@@ -5,7 +5,7 @@ is interpolated; seconds are the roofline of the asked shape ÷ that efficiency.
 GPU's Parquet files, each when first needed. Every formula: docs/concepts/cost-model/operators.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from automap.planner.cost.operators.interpolation import (
     INTERPOLATED,
-    BoolArray,
     Grid,
     Lookup,
     distinct_rows,
@@ -29,6 +28,7 @@ from automap.planner.cost.operators.roofline import (
     prefill_attention_roofline,
     tokens_per_expert_row,
 )
+from automap.planner.cost.operators.sweeps import SlowGroup, Sweep
 from automap.planner.cost.operators.table_reader import TableReader
 from automap.planner.layout import FloatArray, IntArray
 
@@ -134,8 +134,15 @@ class MoeGrid:
 class Tables:
     """The measured operator times of one GPU as grids; None where nothing was measured."""
 
-    def __init__(self, folder: Path, peaks: Peaks) -> None:
+    def __init__(self, folder: Path, peaks: Peaks, *, of_many: bool = False) -> None:
+        """Read the tables of a folder, each when first needed.
+
+        `of_many`: what one machine measured stands for all of its kind, so that collectives of
+        groups that it shows to be slow are left out. Otherwise it is the machine that is priced,
+        and all that it measured counts.
+        """
         self._reader = TableReader(folder)
+        self._of_many = of_many
         self.peaks = peaks
         self._gemm: dict[tuple[str, str | None], Grid | None] = {}
         self._moe: dict[str, MoeGrid | None] = {}
@@ -280,31 +287,31 @@ class Tables:
     def collective(self, collective: str) -> Grid | None:
         """Log bus bandwidth of an NCCL collective; axes group size, buffer bytes."""
         if collective not in self._collectives:
-            rows = self._reader.rows("collectives", collective=collective)
-            parts = 2.0 if collective == "all_reduce" else 1.0
-            self._collectives[collective] = self._bandwidth("collectives", parts, rows)
+            sweep = self._sweep("collectives", collective)
+            self._collectives[collective] = self._bandwidth(sweep)
         return self._collectives[collective]
 
     @cached_property
     def custom_all_reduce(self) -> Grid | None:
         """Log bus bandwidth of the inference engine's all-reduce; axes as for `collective`."""
-        rows = self._reader.rows("custom_all_reduce")
-        return self._bandwidth("custom_all_reduce", 2.0, rows)
+        return self._bandwidth(self._sweep("custom_all_reduce", "all_reduce"))
 
-    def _bandwidth(self, table: str, parts: float, rows: BoolArray) -> Grid | None:
-        if not rows.any():
+    def slow_groups(self) -> list[SlowGroup]:
+        """Groups whose NCCL collectives are slower than those of smaller ones leave possible."""
+        names = self._reader.texts("collectives", "collective")
+        return [slow for name in names for slow in self._sweep("collectives", name).slow_groups()]
+
+    def _bandwidth(self, sweep: Sweep) -> Grid | None:
+        if not len(sweep.groups):
             return None
+        return (sweep.without_slow_groups() if self._of_many else sweep).grid()
+
+    def _sweep(self, table: str, collective: str) -> Sweep:
+        named = {"collective": collective} if table == "collectives" else {}
         names = ("num_gpus", "size_bytes", "seconds")
-        group, size, seconds = self._reader.columns(table, names, rows)
-        axes = (np.unique(group), np.unique(size))
-        measured = np.full((len(axes[0]), len(axes[1])), np.nan)
-        measured[_cells(axes, (group, size))] = seconds
-        # A buffer takes no longer than a larger one, of which it could be a part: single
-        # latencies scatter by a factor of two, so the least from each size upwards counts.
-        least = np.fmin.accumulate(measured[:, ::-1], axis=1)[:, ::-1]
-        sent = parts * axes[1] * ((axes[0] - 1.0) / axes[0])[:, None]
-        grid = Grid.of(axes, np.log(sent / least))
-        return replace(grid, measured=least == measured)
+        columns = self._reader.columns(table, names, self._reader.rows(table, **named))
+        group, size, seconds = columns
+        return Sweep.of(collective, group=group, size=size, seconds=seconds)
 
 
 def _cells(

@@ -77,7 +77,10 @@ class Profile:
         self._folder = folder or shipped
         self._learnt = folder or learnt
         self._host_work: dict[str, HostWork] = {}
-        self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
+        there = Peaks.of(relative)
+        self.tables = (
+            Tables(self._folder, there, of_many=folder is None) if self.table_gpu else None
+        )
 
     @cached_property
     def table_link_bytes_per_second(self) -> float:

@@ -81,6 +81,32 @@ def test_what_lies_between_calls_is_told_where_calls_take_milliseconds() -> None
     assert lines("between its calls", gpu="h100") == []
 
 
+def test_collectives_of_a_machine_that_contradict_themselves_are_warned_of() -> None:
+    (line,) = lines("peer-to-peer", gpu="l40s", gpus_per_node=8)
+    assert line.startswith(
+        "pools.a100: on the machine that measured the collectives of l40s-48gb, all_gather among "
+        "8 GPUs reached 1.2 GB/s where fewer reached 20; those of 4 and 8 GPUs are left out"
+    )
+    assert "automap profile" in line
+    job = resolve(small_job(cluster__pools=[pool(gpu="l40s", gpus_per_node=8)]))
+    assert line in warnings(job)
+    (derived,) = lines("peer-to-peer", gpu="a6000", gpus_per_node=8)
+    assert "the collectives of l40s-48gb" in derived
+    assert lines("peer-to-peer", gpu="l40s", gpus_per_node=2) == []
+    assert lines("peer-to-peer", gpu="a100-80gb-sxm") == []
+
+
+def test_collectives_measured_on_other_links_are_told() -> None:
+    (line,) = lines("scaled to links", gpu="a100-40gb-pcie")
+    assert line == (
+        "pools.a100: collectives inside a node are those measured on a100-80gb-sxm over 300 GB/s, "
+        "scaled to links of 32 GB/s (intra_node_bytes_per_second)"
+    )
+    (slower,) = lines("scaled to links", gpu="l40s", intra_node_bytes_per_second=12e9)
+    assert "over 32 GB/s, scaled to links of 12 GB/s" in slower
+    assert lines("scaled to links", gpu="l40s") == []
+
+
 def test_a_network_slower_than_gigabit_ethernet_is_told() -> None:
     (line,) = lines("inter_node_bytes_per_second", inter_node_bytes_per_second=2.5e7)
     assert "2.5e+07" in line

@@ -9,6 +9,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
+from automap.planner.assembly.assumptions import warnings
 from automap.planner.catalogue import gpu_type
 from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.communication import collective_seconds
@@ -32,6 +33,7 @@ from automap.planner.spec import ClusterSpec
 from tests.helpers.cost_model import ints, model, pool, workload
 from tests.helpers.measured_profiles import host_work, tiny_spec
 from tests.helpers.profile_folders import all_reduces, attention, memory_bound, profile_folder
+from tests.helpers.small_jobs import small_job
 
 CPU = gpu_type("cpu")
 KERNELS = memory_bound(
@@ -209,6 +211,26 @@ def test_measured_collectives_are_not_scaled_by_the_link_that_a_spec_names(tmp_p
     )
     assert found.seconds == pytest.approx([0.05, 0.06])
     assert set(found.source) == {MEASURED}
+
+
+def test_own_collectives_that_contradict_themselves_are_priced_as_measured_and_told(
+    tmp_path: Path,
+) -> None:
+    slow = [
+        ("collectives", {"collective": "all_gather", "num_gpus": size, "size_bytes": 1 << 30}, each)
+        for size, each in ((2, 0.03), (8, 0.8))
+    ]
+    folder = profile_folder(tmp_path, slow, device_type="l40s-48gb")
+    gpus = {"name": "l40s", "gpu": "l40s", "num_nodes": 1, "profile": str(folder)}
+    job = resolve(small_job(cluster__pools=[gpus]))
+    profile = Pricing(job).profile(job.pools[0])
+    found = collective_seconds(job.pools[0], profile, "all_gather", 1 << 30, group_size=8, stride=1)
+    assert found.seconds == pytest.approx(0.8)
+    assert [line for line in warnings(job) if "profile" in line] == [
+        "pools.l40s: in its profile all_gather among 8 GPUs reached 1.2 GB/s where fewer reached "
+        "18, which links alone do not explain; it is priced as measured: look for what disturbed "
+        "it, and measure it again"
+    ]
 
 
 def test_a_plan_tells_of_a_busy_machine_and_a_slow_clock(tmp_path: Path) -> None:
