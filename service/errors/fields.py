@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from automap.planner.catalogue import gpu_type, node_type
 from automap.planner.errors import FieldValueError, SpecError
-from automap.planner.spec import NAME_PATTERN
+from automap.planner.spec import NAME_PATTERN, PoolSpec
 from automap.service.errors.valid_fields import meant_field, remedy_of_no_mapping, remedy_of_unknown
 
 MAX_ERRORS = 50
@@ -144,7 +145,7 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     elif kind == "extra_forbidden":
         remedy = remedy_of_unknown(path, data) or remedy
     else:
-        remedy = _number(details, path) or _within_limits(kind, context) or remedy
+        remedy = _number(details, path, data) or _within_limits(kind, context) or remedy
         if "expected" in context:
             remedy = _valid_values(details.get("input"), str(context["expected"]))
     value = None if kind == "missing" else shown(details.get("input"))
@@ -163,7 +164,7 @@ def _within_limits(kind: str, context: Mapping[str, Any]) -> str:
     return _PATTERNS.get(context.get("pattern", ""), "")
 
 
-def _number(details: ErrorDetails, path: Sequence[str | int]) -> str:
+def _number(details: ErrorDetails, path: Sequence[str | int], data: object) -> str:
     """The number that a text with a unit means; empty: that is not what is wrong."""
     given = details.get("input")
     if details["type"] not in ("int_type", "float_type") or not isinstance(given, str) or not path:
@@ -171,8 +172,31 @@ def _number(details: ErrorDetails, path: Sequence[str | int]) -> str:
     number = in_base_unit(given, str(path[-1]))
     if number is None:
         return ""
-    exact = round(number) if details["type"] == "int_type" or number == round(number) else number
+    whole = details["type"] == "int_type" or number == round(number)
+    exact = str(round(number) if whole else number)
+    if path[-1] == "inter_node_bytes_per_second":
+        return _network_per_gpu(given, number, exact, value_at(path_text(path[:-1]), data))
     return f"write {exact}, the same in the field's own unit"
+
+
+def _network_per_gpu(given: str, number: float, exact: str, pool: object) -> str:
+    """The number per GPU that a network's speed means: people know that of a whole node."""
+    per_gpu = f"the field is bytes per second and GPU: write {exact} if each GPU has {given}"
+    if (size := _gpus_of_a_node(pool)) is None:
+        return f"{per_gpu}; if a node has, divide by its GPUs"
+    return f"{per_gpu}, or {number / size:.15g} if a node of {size} has, {given} ÷ {size}"
+
+
+def _gpus_of_a_node(pool: object) -> int | None:
+    """GPUs of each node of a pool, by itself or by the catalogue; None: neither tells."""
+    if not isinstance(pool, dict):
+        return None
+    rest = {name: each for name, each in pool.items() if not name.endswith("_bytes_per_second")}
+    try:
+        read = PoolSpec.model_validate(rest)
+        return read.gpus_per_node or node_type(gpu_type(read.gpu).node).gpus_per_node
+    except (SpecError, ValidationError):
+        return None
 
 
 def spec_error_field(error: SpecError, data: object) -> FieldError:

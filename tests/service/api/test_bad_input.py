@@ -161,7 +161,15 @@ POOL = SPEC["cluster"]["pools"][0]
             "200Gb",
             "cluster.pools.0.inter_node_bytes_per_second",
             "200Gb",
-            "write 25000000000, the same in the field's own unit",
+            "the field is bytes per second and GPU: write 25000000000 if each GPU has 200Gb, or "
+            "3125000000 if a node of 8 has, 200Gb ÷ 8",
+        ),
+        (
+            "cluster.pools.0.host_link_bytes_per_second",
+            "32 GB/s",
+            "cluster.pools.0.host_link_bytes_per_second",
+            "32 GB/s",
+            "write 32000000000, the same in the field's own unit",
         ),
         (
             "cluster.pools.0.host_memory_bytes",

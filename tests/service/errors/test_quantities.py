@@ -1,8 +1,12 @@
 """Numbers with a unit, as people write them."""
 
-import pytest
+from typing import Any
 
-from automap.service.errors.fields import in_base_unit
+import pytest
+from pydantic import ValidationError
+
+from automap.planner.spec import ClusterSpec
+from automap.service.errors.fields import field_errors, in_base_unit
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,30 @@ from automap.service.errors.fields import in_base_unit
 )
 def test_a_text_with_a_unit(text: str, field: str, number: float | None) -> None:
     assert in_base_unit(text, field) == (None if number is None else pytest.approx(number))
+
+
+EIGHT = {"gpu": "h100"}
+
+
+@pytest.mark.parametrize(
+    ("pool", "remedy"),
+    [
+        (EIGHT, "50000000000 if each GPU has 400Gb/s, or 6250000000 if a node of 8 has"),
+        ({**EIGHT, "gpus_per_node": 4}, "or 12500000000 if a node of 4 has, 400Gb/s ÷ 4"),
+        ({"gpu": "h100", "num_gpus": 4, "num_nodes": 2}, "or 25000000000 if a node of 2 has"),
+        ({"gpu": "gb200"}, "or 12500000000 if a node of 4 has"),
+        ({"gpu": "unknown"}, "; if a node has, divide by its GPUs"),
+    ],
+)
+def test_a_networks_speed_is_told_for_a_gpu_and_for_a_node(
+    pool: dict[str, Any], remedy: str
+) -> None:
+    """A node's 400 Gb/s, taken for those of each GPU, are a network eight times as fast."""
+    given = {"name": "a", "num_nodes": 2, **pool, "inter_node_bytes_per_second": "400Gb/s"}
+    document = {"pools": [given]}
+    with pytest.raises(ValidationError) as refused:
+        ClusterSpec.model_validate(document)
+    (error,) = field_errors(refused.value, document)
+    assert error.field == "pools.0.inter_node_bytes_per_second"
+    assert error.remedy.startswith("the field is bytes per second and GPU: write 50000000000")
+    assert remedy in error.remedy
