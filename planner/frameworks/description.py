@@ -124,6 +124,8 @@ class Framework:
     """Key or section of an earlier version that is gone → what took its place."""
     unpriced: dict[str, str] = field(default_factory=dict)
     """Pattern of keys that change time or memory, and that no plan decides → what they are."""
+    saves_memory: dict[str, str] = field(default_factory=dict)
+    """Likewise, of keys with which a launch needs less memory than its price says."""
     others: dict[str, dict[str, str]] = field(default_factory=dict)
     """Key that no plan decides → its `type`, and its `default` where it is left out."""
     elsewhere: dict[str, str] = field(default_factory=dict)

@@ -6,5 +6,6 @@ from .launch import LaunchFile as LaunchFile
 from .launch import LineChange as LineChange
 from .launch import Remark as Remark
 from .launch import Rewritten as Rewritten
+from .launch import unpriced_savings as unpriced_savings
 from .rewriting import is_left_out as is_left_out
 from .shell.edits import is_argument as is_argument

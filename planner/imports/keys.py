@@ -2,7 +2,7 @@
 
 import difflib
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from automap.planner.errors import NotImportableError, Reason
@@ -119,7 +119,8 @@ def _note_unpriced(settings: Settings, given: Given, what: str) -> None:
         told = f"{given.key}: {what}, and the price is that of training all weights"
         settings.note("priced otherwise", told, given)
     else:
-        settings.note("not priced", f"{given.key}: {what}", given)
+        saves = _matching(settings.framework.saves_memory, given.key) is not None
+        settings.note("saves memory" if saves else "not priced", f"{given.key}: {what}", given)
 
 
 def _note_unknown(settings: Settings, given: Given) -> None:
@@ -161,8 +162,14 @@ def _near(framework: Framework, key: str) -> str:
 
 def _unpriced(framework: Framework, key: str) -> str | None:
     """What a key decides that takes time or memory and no price knows; None: nothing."""
-    patterns = framework.unpriced.items()
-    return next((what for pattern, what in patterns if fnmatch.fnmatchcase(key, pattern)), None)
+    saves = _matching(framework.saves_memory, key)
+    return _matching(framework.unpriced, key) if saves is None else saves
+
+
+def _matching(patterns: Mapping[str, str], key: str) -> str | None:
+    """What the first pattern that a key has stands for; None: it has none of them."""
+    found = (what for pattern, what in patterns.items() if fnmatch.fnmatchcase(key, pattern))
+    return next(found, None)
 
 
 def _replacement(framework: Framework, key: str) -> str | None:

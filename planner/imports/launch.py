@@ -1,6 +1,6 @@
 """What an import takes and answers with: files of a launch, and the job and placement they say."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from automap.planner.spec import JobSpec, LengthSpec
 RemarkKind = Literal[
     "does not fit",
     "priced otherwise",
+    "saves memory",
     "assumed",
     "without effect",
     "contradiction",
@@ -62,6 +63,11 @@ class Remark(ResultModel):
     file: str = ""
     line: int = 0
     """Line of the file; 0: it is of none."""
+
+
+def unpriced_savings(remarks: Iterable[Remark]) -> list[Remark]:
+    """On settings that save memory, which no price has: with them it may fit nevertheless."""
+    return [each for each in remarks if each.kind in ("priced otherwise", "saves memory")]
 
 
 class ImportedSetting(ResultModel):

@@ -142,7 +142,7 @@ def _fsdp(settings: Settings, role: str, num_gpus: int) -> Parallelism:
             settings.refuse(told, "known: fsdp, fsdp2")
         if masters not in ("fp32", "float32"):
             told = f"the {role}'s sharded weights in {masters[:20]} are priced in 32 bits"
-            settings.note("not priced", told, settings.given("master_precision", role))
+            settings.note("saves memory", told, settings.given("master_precision", role))
     sharding = "full" if whole or role == "reference" else "gradient"
     return Parallelism.model_validate(
         {

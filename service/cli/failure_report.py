@@ -17,9 +17,12 @@ from automap.service.cli.terminal.failures import (
     EXIT_NO_PLAN,
     EXIT_OUR_FAULT,
     ReportedError,
+    UnpricedInfeasibleError,
     of_option,
     of_spec,
 )
+
+UNSURE = "it does not fit by its price, but may with what saves memory and is not priced:"
 
 
 def report(error: Exception, *, debug: bool) -> int:
@@ -34,15 +37,8 @@ def report(error: Exception, *, debug: bool) -> int:
         for line in error.lines:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
         return error.code
-    if isinstance(error, ExplainedInfeasibleError):
-        _headline(console, "no placement is feasible")
-        # What was planned is below, with its price.
-        console.print(reasons_view(error.reasons, with_remedies=not error.refusal.remedies))
-        console.print(refusal_view(error.refusal, width=console.width))
-        return EXIT_NO_PLAN
     if isinstance(error, InfeasibleError):
-        _headline(console, "no placement is feasible")
-        console.print(reasons_view(error.reasons))
+        _report_infeasible(console, error)
         return EXIT_NO_PLAN
     if isinstance(error, NoSolutionInTimeError):
         _headline(console, str(error))
@@ -51,6 +47,19 @@ def report(error: Exception, *, debug: bool) -> int:
     if not debug:
         console.print(Text("  Run `automap --debug …` for the traceback and report it, please."))
     return EXIT_OUR_FAULT
+
+
+def _report_infeasible(console: Console, error: InfeasibleError) -> None:
+    settings = error.settings if isinstance(error, UnpricedInfeasibleError) else []
+    _headline(console, UNSURE if settings else "no placement is feasible")
+    for line in settings:
+        console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
+    if not isinstance(error, ExplainedInfeasibleError):
+        console.print(reasons_view(error.reasons))
+        return
+    # What was planned is below, with its price.
+    console.print(reasons_view(error.reasons, with_remedies=not error.refusal.remedies))
+    console.print(refusal_view(error.refusal, width=console.width))
 
 
 def reasons_view(reasons: Sequence[Reason], *, with_remedies: bool = True) -> Group:

@@ -46,6 +46,20 @@ def test_an_argument_that_is_not_there_is_not_to_be_added_without_a_value(
 
 
 @pytest.mark.slow
+def test_seconds_are_said_to_be_without_what_is_not_priced(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name = ROOT / "benchmarks" / "launches" / "openrlhf" / "hybrid-grpo.sh"
+    text = name.read_text("utf-8")
+    launch = tmp_path / "launch.sh"
+    for argument in ("", "--ds.adam_offload", "--vllm.enforce_eager"):
+        launch.write_text(text.replace("--ds.zero_stage", f"{argument} --ds.zero_stage"), "utf-8")
+        out = call(capsys, "advise", str(launch), *GIVEN)[1]
+        assert (", all without what is not priced" in out) is bool(argument)
+        assert argument in out
+
+
+@pytest.mark.slow
 def test_advice_as_json_has_every_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "advise", str(GRPO), *GIVEN, "--json", "--at-least", "0.06")
     found = json.loads(out)

@@ -227,6 +227,34 @@ def test_adapters_that_no_price_has_are_of_the_verdict(
     assert (code, json.loads(out)["verdict"]) == (3, "is not priced as what it says")
 
 
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("--ds.adam_offload", "--ds.adam_offload: Adam on the host"),
+        ("--ds.lora.rank 32", "--ds.lora.rank: LoRA, and the price is that of training all"),
+    ],
+)
+def test_what_saves_memory_without_a_price_leaves_open_whether_it_fits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, argument: str, told: str
+) -> None:
+    text = (LAUNCHES / "openrlhf" / "hybrid-grpo.sh").read_text("utf-8")
+    large = re.sub(r"Qwen2.5-\w+", "Qwen2.5-72B", text)
+    launch = tmp_path / "launch.sh"
+    launch.write_text(large, "utf-8")
+    code, _, err = call(capsys, "import", str(launch), *GIVEN)
+    assert (code, "no placement is feasible" in err) == (3, True)
+    launch.write_text(large.replace("--ds.zero_stage", f"{argument} --ds.zero_stage"), "utf-8")
+    code, _, err = call(capsys, "import", str(launch), *GIVEN)
+    assert code == 3
+    assert "it does not fit by its price, but may with what saves memory and is not priced" in err
+    assert told in err
+    assert "no placement is feasible" not in err
+    code, out, _ = call(capsys, "advise", str(launch), *GIVEN)
+    assert code == 3
+    assert "does not fit by its price\n" in out
+    assert "no change was found with which it fits, by its price" in out
+
+
 def test_a_likely_end_of_the_memory_is_of_the_verdict(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

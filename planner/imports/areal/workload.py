@@ -169,7 +169,7 @@ def _optimizer(settings: Settings) -> str:
     for role in ("actor", "critic"):
         if _has(settings, role) and (named := settings.text("optimizer", role)) != "adam":
             told = f"the optimizer {named[:40]} is priced as adam"
-            settings.note("not priced", told, settings.given("optimizer", role))
+            settings.note("saves memory", told, settings.given("optimizer", role))
         settings.needless("learning_rate", role)
     return "adam"
 

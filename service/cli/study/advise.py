@@ -7,31 +7,37 @@ from rich.text import Text
 from automap.planner import Advice, advise, rewrite
 from automap.planner.errors import Reason
 from automap.planner.frameworks import framework
-from automap.planner.imports import Answers, LaunchFile, LineChange, is_argument, is_left_out
+from automap.planner.imports import (
+    Answers,
+    LaunchFile,
+    LineChange,
+    Remark,
+    is_argument,
+    is_left_out,
+    unpriced_savings,
+)
 from automap.planner.studies import AdvisedChange, GainInterval
 from automap.service.cli.inputs.launches import read_launch
 from automap.service.cli.options.plans import AdviseArguments
 from automap.service.cli.plan.inputs import working
-from automap.service.cli.study.import_launch import (
-    FAILS,
-    OTHERWISE,
-    answers_of,
-    in_words,
-    reporting_launch,
-    show_remarks,
-)
+from automap.service.cli.study.import_launch import answers_of, reporting_launch
 from automap.service.cli.study.rewriting import need_output, show_rewritten, write_launch
+from automap.service.cli.study.verdicts import FAILS, OTHERWISE, SAVES, in_words, show_remarks
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import EXIT_NO_PLAN
 
 SHOWN = {
     "priced otherwise": OTHERWISE,
+    "saves memory": SAVES,
+    "not priced": "not priced",
     "contradiction": "contradicts itself",
     "without effect": "without effect",
     "replaced": "of an earlier version",
     "unknown key": "unknown keys",
 }
 """Kind of remark → its heading; what else there is to know of a launch, automap import says."""
+WITHOUT = ("priced otherwise", "saves memory", "not priced")
+"""Kinds of remarks on settings without which seconds are, and what is proven."""
 
 
 NO_SECONDS = 5e-4
@@ -92,14 +98,18 @@ def _show_launch(advice: Advice, out: Console) -> None:
     """The launch as it is: what is wrong with it first, then its seconds."""
     where = f"{formats.printable(advice.file)} line {advice.line}"
     if advice.unfit:
-        _show_reasons(f"{where}: does not fit", advice.unfit, out)
+        heading = (
+            "does not fit by its price" if unpriced_savings(advice.remarks) else "does not fit"
+        )
+        _show_reasons(f"{where}: {heading}", advice.unfit, out)
     if advice.hazards:
         _show_reasons(f"{where}: {FAILS}", advice.hazards, out)
     if advice.out_of_memory_probability is not None:
         chance = formats.chance(advice.out_of_memory_probability)
         out.print(Text(f"{where}: may run out of memory ({chance})", style="bold yellow"))
+    told = [each for each in advice.remarks if each.kind != "not priced" or _is_of_setting(each)]
     for kind, heading in SHOWN.items():
-        show_remarks([each for each in advice.remarks if each.kind == kind], heading, out)
+        show_remarks([each for each in told if each.kind == kind], heading, out)
     if advice.iteration_seconds is not None:
         took = formats.interval(advice.iteration_seconds, advice.iteration_seconds_interval)
         if advice.hazards:
@@ -182,11 +192,18 @@ def _risk(change: AdvisedChange) -> str:
     return f"{', '.join(parts)}; {changed}: {change.numerics}"
 
 
+def _is_of_setting(remark: Remark) -> bool:
+    """Whether it is on a setting of the launch, rather than on all of it."""
+    return bool(remark.file or remark.line)
+
+
 def _summary(advice: Advice) -> str:
     """All changes together, or that none is worth it, beside the best that there is."""
     best = ""
     if advice.best_seconds is not None:
         proven = "proven" if advice.proven else "not proven"
+        if any(each.kind in WITHOUT and _is_of_setting(each) for each in advice.remarks):
+            proven = f"{proven}, all without what is not priced"
         best = (
             f"; the best plan on these GPUs with its training engine takes "
             f"{formats.seconds(advice.best_seconds)} s, {proven}"
@@ -198,7 +215,8 @@ def _summary(advice: Advice) -> str:
         best += f"; it may run out of memory ({chance}), and no change was found that mends it"
     now, then = advice.iteration_seconds, advice.together_seconds
     if then is None:
-        return f"no change was found with which it fits{best}"
+        beside = ", by its price" if unpriced_savings(advice.remarks) else ""
+        return f"no change was found with which it fits{beside}{best}"
     if advice.left:
         left = formats.printable("; ".join(each.summary for each in advice.left))
         return f"left to you, as no change was found that mends it: {left}{best}"

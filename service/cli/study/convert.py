@@ -36,13 +36,13 @@ from automap.service.cli.study.export import (
     show_launch,
     write_script,
 )
-from automap.service.cli.study.import_launch import (
+from automap.service.cli.study.import_launch import answers_of, reporting_launch
+from automap.service.cli.study.verdicts import (
     RUNS,
     SECTIONS,
-    answers_of,
     in_words,
     of_kind,
-    reporting_launch,
+    reporting_unfit,
     show_failure,
     show_remarks,
     verdict_of,
@@ -96,14 +96,12 @@ def run_convert(given: ConvertArguments) -> None:
 
 
 def _priced(backend: Backend, imported: Imported, given: ConvertArguments) -> Plan:
-    with naming_options({"placement": given.files[0]}), working("Pricing it", given.show):
-        try:
-            return backend.estimate(imported.spec, imported.placement)
-        except InfeasibleError:
-            unfit = [each.text for each in of_kind(imported, "does not fit")]
-            if unfit:
-                show_failure(unfit)
-            raise
+    with (
+        naming_options({"placement": given.files[0]}),
+        working("Pricing it", given.show),
+        reporting_unfit(imported),
+    ):
+        return backend.estimate(imported.spec, imported.placement)
 
 
 def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArguments) -> Launch:

@@ -9,14 +9,13 @@ from typing import Any, get_args
 import typer
 import yaml
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 from rich.text import Text
 
 from automap.planner import Imported, Plan, hazards, import_launch
 from automap.planner.catalogue import ModelArchitecture, load_config
-from automap.planner.errors import InfeasibleError, NotImportableError, Reason
+from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks import framework
-from automap.planner.imports import Answers, LaunchFile, Remark, recognised
+from automap.planner.imports import Answers, LaunchFile, recognised
 from automap.planner.runs import FormatName, mean_lengths
 from automap.planner.spec import LengthSpec
 from automap.planner.targets import TARGETS
@@ -28,6 +27,16 @@ from automap.service.cli.options.plans import ImportArguments, LaunchAnswers
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.plan.view import print_plan
+from automap.service.cli.study.verdicts import (
+    RUNS,
+    SECTIONS,
+    in_words,
+    of_kind,
+    reporting_unfit,
+    show_failure,
+    show_remarks,
+    verdict_of,
+)
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import EXIT_NO_PLAN, BadInputError, naming_options
 from automap.service.cli.terminal.files import make_folder, need_no_file, write_file
@@ -35,20 +44,6 @@ from automap.service.errors.fields import field_errors
 
 SPEC, PLACEMENT = "spec.yaml", "placement.json"
 _LENGTHS = TypeAdapter(LengthSpec)
-RUNS, FAILS = "fits, and runs as it says", "does not run as it says"
-OTHERWISE = "is not priced as what it says"
-"""What becomes of a launch that can be priced."""
-SECTIONS = {
-    "priced otherwise": OTHERWISE,
-    "contradiction": "contradicts itself",
-    "without effect": "without effect",
-    "replaced": "of an earlier version",
-    "unknown key": "unknown keys",
-    "not read": "not read",
-    "not priced": "not priced",
-    "assumed": "assumed",
-}
-"""Kind of remark → its heading, in the order of what matters; what fails is of the verdict."""
 
 
 def run_import(given: ImportArguments) -> None:
@@ -66,14 +61,12 @@ def run_import(given: ImportArguments) -> None:
         write_file(str(folder / PLACEMENT), placement)
     if not given.show.json:
         _show(imported, given, folder)
-    with naming_options({"placement": given.files[0]}), working("Pricing it", given.show):
-        try:
-            plan = backend.estimate(imported.spec, imported.placement)
-        except InfeasibleError:
-            unfit = [each.text for each in of_kind(imported, "does not fit")]
-            if unfit and not given.show.json:
-                show_failure(unfit)
-            raise
+    with (
+        naming_options({"placement": given.files[0]}),
+        working("Pricing it", given.show),
+        reporting_unfit(imported, quiet=given.show.json),
+    ):
+        plan = backend.estimate(imported.spec, imported.placement)
     found = hazards(imported, plan)
     if given.show.json:
         _write_json(imported, plan, found)
@@ -81,13 +74,6 @@ def run_import(given: ImportArguments) -> None:
         _show_plan(imported, plan, found, given)
     if verdict_of(imported, found) != RUNS:
         raise typer.Exit(EXIT_NO_PLAN)
-
-
-def verdict_of(imported: Imported, found: list[Reason]) -> str:
-    """What becomes of a launch that has a price; `found` are its hazards."""
-    if found:
-        return FAILS
-    return OTHERWISE if of_kind(imported, "priced otherwise") else RUNS
 
 
 def _imported(given: ImportArguments) -> Imported:
@@ -108,14 +94,6 @@ def reporting_launch(
         except NotImportableError as error:
             refusal = f"{', '.join(files)}: {refused}"
             raise BadInputError(refusal, in_words(error.reasons)) from None
-
-
-def in_words(reasons: Iterable[Reason]) -> list[str]:
-    """Reasons as lines, each with its remedy."""
-    return [
-        f"{reason.summary} ({reason.remedy})" if reason.remedy else reason.summary
-        for reason in reasons
-    ]
 
 
 def answers_of(given: LaunchAnswers, files: list[LaunchFile]) -> tuple[str, Answers]:
@@ -246,28 +224,6 @@ def _show(imported: Imported, given: ImportArguments, folder: Path | None) -> No
         if left:
             line = f"  {left} more of {imported.target}, as for every launch: --details"
             out.print(Text(line), soft_wrap=True)
-
-
-def of_kind(imported: Imported, kind: str) -> list[Remark]:
-    """Remarks of one kind."""
-    return [each for each in imported.remarks if each.kind == kind]
-
-
-def show_failure(lines: Iterable[str], out: Console | None = None) -> None:
-    """Say that a launch does not run as it says, and why."""
-    out = out or console.stdout_console()
-    out.print(Text(f"\n{FAILS}", style="bold yellow"))
-    for line in lines:
-        out.print(Text(f"  {line}"), soft_wrap=True)
-
-
-def show_remarks(remarks: list[Remark], heading: str, out: Console) -> None:
-    """Remarks of one kind below their heading; nothing where there is none."""
-    if remarks:
-        out.print(Text(f"\n{heading}", style="bold"))
-    for each in remarks:
-        where = f"line {each.line}: " if each.line else ""
-        out.print(Text(f"  {where}{each.text}"), soft_wrap=True)
 
 
 def _show_plan(imported: Imported, plan: Plan, found: list[Reason], given: ImportArguments) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from pydantic import ValidationError
 
-from automap.planner.errors import PlanCheckError, SpecError
+from automap.planner.errors import InfeasibleError, PlanCheckError, Reason, SpecError
 
 EXIT_OUR_FAULT = 1
 EXIT_BAD_INPUT = 2
@@ -22,6 +22,14 @@ class ReportedError(Exception):
         super().__init__(headline)
         self.headline = headline
         self.lines = list(lines)
+
+
+class UnpricedInfeasibleError(InfeasibleError):
+    """A launch that does not fit by its price, and has settings that save memory and have none."""
+
+    def __init__(self, reasons: Sequence[Reason], settings: Sequence[str]) -> None:
+        super().__init__(reasons)
+        self.settings = list(settings)
 
 
 class BadInputError(ReportedError):

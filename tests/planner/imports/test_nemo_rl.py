@@ -206,7 +206,7 @@ ON, OFF = "enabled: true", "enabled: false"
         ("async-two-nodes", "     gpus_per_node: 8", "     gpus_per_node: 4", FAILS, "whole nodes"),
         ("own-base", f"{OFF}\n    activation", f"{ON}\n    activation", FAILS, "both are on"),
         ("own-base", f"batching:\n    {OFF}", f"batching:\n    {ON}", FAILS, "are both on"),
-        ("own-base", "cpu_offload: false", "cpu_offload: true", "not priced", "Adam on the host"),
+        ("own-base", "cpu_offload: false", "cpu_offload: true", "saves memory", "Adam on the host"),
         ("own-base", "logprob_batch_size", "logprob_batchsize", FAILS, "mean policy.logprob_batch"),
         ("own-base", "generation_batch_size: 32", "fsdp_offload_enabled: x", "replaced", "offload"),
         ("script-alone", "micro_batch_size=2", "microbatch_size=2", FAILS, "did you mean"),

@@ -212,7 +212,7 @@ EPOCHS = "trainer.epochs=20"
         ("gsm8k", "+trainer.seed=3", "does not fit", "does not start with a +"),
         ("gsm8k", "generator.num_inference_engines=4", "does not fit", "inference_engine.num_"),
         ("gsm8k", "trainer.use_sample_packing=true", "replaced", "remove_microbatch_padding"),
-        ("gsm8k", "trainer.ref.fsdp_config.cpu_offload=true", "not priced", "loaded once"),
+        ("gsm8k", "trainer.ref.fsdp_config.cpu_offload=true", "saves memory", "loaded once"),
         (
             "gsm8k",
             "trainer.policy.optimizer_config.offload_after_step=false",
