@@ -142,6 +142,7 @@ class Pricing(GenerationPricing):
                 micro_batch_size=micro_batch_size[numbers],
                 recompute=recompute[numbers],
                 rows=numbers if rows is None else rows[numbers],
+                dealt=self.job.target.deals_tokens,
             )
 
         estimates = self._by_engine(self._model(call).role, layouts, rows, price)
@@ -171,6 +172,7 @@ class Pricing(GenerationPricing):
                 layouts,
                 micro_batch_size=micro_batch_size[numbers],
                 rows=numbers if rows is None else rows[numbers],
+                dealt=self.job.target.deals_tokens,
             )
 
         estimates = self._by_engine(self._model(call).role, layouts, rows, price)

@@ -3,7 +3,7 @@
 All ranks of a call wait for one another, so what counts is the expected largest of many draws.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -78,6 +78,7 @@ def token_waits(
     layouts: Layouts,
     *,
     filled: bool,
+    dealt: bool,
     sequences_per_rank: IntArray,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
@@ -86,27 +87,28 @@ def token_waits(
 ) -> Waits:
     """What a step of micro-batches waits, whose sequences are of unequal lengths.
 
-    Where micro-batches are `filled`, ranks wait for the longest sequence of all alone; of
-    micro-batches of so many sequences, as they come,
-    stages of a pipeline wait for the fullest of the micro-batches that are in them, and keep
-    `pipeline_share` of what it has beyond the mean. Ranks that are `in_step` exchange gradients or
-    weights within every micro-batch, so each of these waits for its fullest rank; others wait once,
-    at the end.
+    Where micro-batches are `filled`, ranks wait for the longest sequence of all alone, or, where
+    sequences are not `dealt` to ranks by their tokens, for the rank that has most of them. Of
+    micro-batches of so many sequences, as they come, stages of a pipeline wait for the fullest of
+    the micro-batches that are in them, and keep `pipeline_share` of what it has beyond the mean.
+    Ranks that are `in_step` exchange gradients or weights within every micro-batch, so each of
+    these waits for its fullest rank; others wait once, at the end.
     """
+    ranks = layouts.data_parallel_size
+    rank = fullest(lengths, sequences=sequences_per_rank, draws=ranks)
     if filled:
-        return _filled_waits(
+        waits = _filled_waits(
             lengths,
-            ranks=layouts.data_parallel_size,
+            ranks=ranks,
             sequences_per_rank=sequences_per_rank,
             micro_batch_size=micro_batch_size,
         )
-    ranks = layouts.data_parallel_size
+        return waits if dealt else replace(waits, work=np.maximum(waits.work, rank))
     stages = np.minimum(layouts.pipeline_parallel_size, num_micro_batches)
     draws = stages * np.where(in_step, ranks, 1)
     share = np.where(layouts.pipeline_parallel_size > 1, pipeline_share, 1.0)
     sequences = np.minimum(micro_batch_size, sequences_per_rank)
     beyond = fullest(lengths, sequences=sequences, draws=draws) - 1.0
-    rank = fullest(lengths, sequences=sequences_per_rank, draws=ranks)
     return Waits((1.0 + share * beyond) * np.where(in_step, 1.0, rank), rank)
 
 

@@ -68,5 +68,5 @@ def _batches(subject: Subject) -> Iterator[Broken]:
         sizes = {found.train_tokens, found.forward_tokens} - {None}
         if found.dynamic and len(sizes) > 1 and not subject.states_budget(copy.role):
             told = f"{found.train_sequences} and {found.forward_sequences}"
-            why = f"micro-batches of {told} do not divide a rank's sequences"
+            why = f"micro-batches of {told} sequences have different numbers of tokens"
             yield Broken("one_budget", copy.role, why)

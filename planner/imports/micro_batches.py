@@ -64,12 +64,14 @@ def _note_as_they_come(settings: Settings, workload: WorkloadSpec, role: str) ->
     """Note micro-batches of unequally many tokens, which are priced as if they had equally many."""
     lengths = sequence_lengths(workload)
     if lengths.deviation_tokens > MUCH_SPREAD * lengths.mean_tokens:
-        switch = settings.key("dynamic_batches", role)
+        known = settings.knows("dynamic_batches", role)
+        decision = "dynamic_batches" if known else "train_tokens"
+        switch = settings.key(decision, role)
         told = (
             f"{switch} is off, so some micro-batches have more tokens than others: the rest wait "
             "for them, and they need more memory; the price assumes equally many, as with it on"
         )
-        settings.note("not priced", told, settings.given("dynamic_batches", role))
+        settings.note("not priced", told, settings.given(decision, role))
 
 
 def is_dynamic(settings: Settings, role: str) -> bool:

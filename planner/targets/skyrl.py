@@ -13,7 +13,9 @@ SKYRL_ROLES = frozenset({"actor", "reference", "critic"})
 """Models that SkyRL has; its environments score, on GPUs that it knows nothing of."""
 SKYRL_FSDP = FrameworkTraining(
     name="fsdp",
-    stacks=("transformers", "fsdp", "fsdp-eager"),
+    # Transformers' layers; trainer.max_tokens_per_microbatch packs evenly within a rank
+    # (workers/worker_utils.py, TokenBasedBatchIterator).
+    stacks=("transformers-filled", "transformers", "fsdp", "fsdp-eager"),
     dimensions=frozenset({"context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
@@ -76,6 +78,9 @@ SKYRL = FrameworkTarget(
     even_batches=True,
     pretraining=False,
     shared_settings=True,
+    # One number of tokens for all calls, and ranks have sequences as they come.
+    one_micro_batch=True,
+    deals_tokens=False,
     turns=(
         ("reference", "forward"),
         ("critic", "forward"),

@@ -99,6 +99,9 @@ class Target:
     turns: tuple[tuple[str, str], ...] = ()
     """(role, kind) of calls that follow one another in this order, wherever they are; without any,
     calls wait for what they read alone."""
+    deals_tokens: bool = True
+    """Software that fills micro-batches up to a number of tokens also deals sequences to data ranks
+    so that these have equally many tokens; otherwise they come as they are."""
     packed_only: bool = False
     """Sequences are packed, never padded."""
     padded_only: bool = False

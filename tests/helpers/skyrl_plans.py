@@ -46,7 +46,7 @@ class Laid:
     """Tensor size of an engine."""
     engine_expert: int = 1
     train: int = 4
-    score: int = 8
+    score: int = 4
     recompute: str = "none"
 
     def but(self, **changes: Any) -> "Laid":
@@ -160,7 +160,7 @@ SAMPLE = {
         engine=2,
         engine_expert=8,
         train=1,
-        score=2,
+        score=1,
         recompute="full",
     ),
     "ppo": Laid(SMALL.but(algorithm="ppo"), recompute="full"),
@@ -184,7 +184,7 @@ SAMPLE = {
         ),
         context=2,
     ),
-    "rloo": Laid(SMALL.but(algorithm="rloo"), engine=2, train=2),
+    "rloo": Laid(SMALL.but(algorithm="rloo"), engine=2, train=2, score=2),
     "dapo": Laid(SMALL.but(algorithm="dapo", workload=(("expected_acceptance", 0.5),))),
     "dapo, stale": Laid(SMALL.but(algorithm="dapo", staleness=1), "apart"),
     "tokens": Laid(SMALL, train=3, score=3),

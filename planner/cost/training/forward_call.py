@@ -34,12 +34,14 @@ def price_forward(
     *,
     micro_batch_size: IntArray,
     rows: IntArray | None = None,
+    dealt: bool = True,
 ) -> CallEstimates:
     """Price one full-sequence forward over prompt and response, one row per candidate.
 
     `rows`: the layout of each candidate, where several have the same; else each has its own.
     Micro-batches stream through the pipeline: m·slowest stage + (all stages − slowest). Weights
-    on the host are reloaded first; fully sharded ones are gathered layer by layer.
+    on the host are reloaded first; fully sharded ones are gathered layer by layer. `dealt`: see
+    `token_waits`.
     """
     rows = np.arange(len(layouts)) if rows is None else rows
     each = layouts.take(rows)
@@ -65,6 +67,7 @@ def price_forward(
         context.lengths,
         each,
         filled=context.stack.balances_tokens,
+        dealt=dealt,
         sequences_per_rank=per_rank,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,

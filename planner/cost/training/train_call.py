@@ -74,13 +74,14 @@ def price_train(
     rows: IntArray | None = None,
     adapters: Adapters = "all",
     drops_tokens: bool = False,
+    dealt: bool = True,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
     `rows`: the layout of each candidate, where several have the same; else each has its own.
     Sequences are dealt evenly, rounded up; the slowest rank's surplus tokens follow from the length
     distribution. `adapters`: which linear layers have one, where the model trains adapters.
-    `drops_tokens`: experts take a fixed number of tokens.
+    `drops_tokens`: experts take a fixed number of tokens. `dealt`: see `token_waits`.
     """
     context = KernelContext(
         model,
@@ -114,6 +115,7 @@ def price_train(
             context.lengths,
             each,
             filled=context.stack.balances_tokens,
+            dealt=dealt,
             sequences_per_rank=per_rank,
             micro_batch_size=micro_batch_size,
             num_micro_batches=num_micro_batches,

@@ -151,6 +151,7 @@ def test_a_pipeline_waits_for_its_fullest_micro_batch(
     waits = token_waits(
         lengths,
         layouts(pipeline=stages),
+        dealt=True,
         filled=False,
         sequences_per_rank=ints(128 * sequences),
         micro_batch_size=ints(sequences),
@@ -177,6 +178,7 @@ def test_ranks_in_step_wait_at_every_micro_batch(ranks: int) -> None:
             token_waits(
                 lengths,
                 layouts(data=ranks),
+                dealt=True,
                 filled=False,
                 sequences_per_rank=ints(64),
                 micro_batch_size=ints(4),
@@ -195,6 +197,7 @@ def waits_of_filled(lengths: SequenceLengths, **sizes: IntArray) -> Waits:
     return token_waits(
         lengths,
         layouts(pipeline=4, data=4),
+        dealt=True,
         filled=True,
         num_micro_batches=ints(64),
         in_step=np.array([True]),
@@ -233,6 +236,7 @@ def test_ranks_of_even_tokens_wait_for_the_longest_sequence(
     waits = token_waits(
         lengths,
         layouts(data=ranks),
+        dealt=True,
         filled=True,
         sequences_per_rank=ints(sequences),
         micro_batch_size=ints(1),
@@ -243,11 +247,39 @@ def test_ranks_of_even_tokens_wait_for_the_longest_sequence(
     assert waits.work[0] == pytest.approx(np.mean(found), rel=0.12)
 
 
+@pytest.mark.parametrize("ranks", [4, 64])
+@pytest.mark.parametrize("sequences", [4, 32, 256])
+def test_filled_ranks_with_sequences_as_they_come_wait_for_the_fullest(
+    ranks: int, sequences: int
+) -> None:
+    """Oracle: sums of drawn lengths, which no order of a rank's micro-batches changes."""
+    lengths = sequence_lengths(workload(response_length=SPREAD))
+    assert lengths.tail is not None
+    points, weights = lengths.tail
+    drawn = np.random.default_rng(0).choice(points, size=(200, ranks, sequences), p=weights)
+    sums = drawn.sum(axis=2)
+    found = (sums.max(axis=1) / sums.mean(axis=1)).mean()
+    waits = token_waits(
+        lengths,
+        layouts(data=ranks),
+        dealt=False,
+        filled=True,
+        sequences_per_rank=ints(sequences),
+        micro_batch_size=ints(2),
+        num_micro_batches=ints(sequences // 2),
+        in_step=np.array([True]),
+        pipeline_share=1.0,
+    )
+    assert waits.work[0] == pytest.approx(found, rel=0.08)
+    assert waits.work[0] > 1.0
+
+
 def test_equal_lengths_wait_for_nothing() -> None:
     even = sequence_lengths(workload())
     waits = token_waits(
         even,
         layouts(pipeline=4, data=4),
+        dealt=True,
         filled=False,
         sequences_per_rank=ints(16),
         micro_batch_size=ints(1),
