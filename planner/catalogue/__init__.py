@@ -5,6 +5,7 @@ The data are the TOML files beside this module; docs/guides/catalogue.md says ho
 
 import difflib
 import hashlib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -29,6 +30,12 @@ from automap.planner.units import GIB, MIB
 MAX_QUOTED_LENGTH = 100
 """Characters of a name that are read. It is more than any name has, so that a whole text sent in
 place of a name is cut before it is used."""
+
+GPU_KIND = "GPU type"
+ANOTHER_GPU = (
+    'docs/guides/catalogue.md, "Adding a GPU", says where the figures of another are given'
+)
+"""What to do about a GPU that is not there."""
 
 
 class CatalogueModel(BaseModel):
@@ -55,7 +62,7 @@ def gpu_type(name: str, *, field: str = "gpu") -> GpuType:
     Raises:
         SpecError: the catalogue has no such GPU; names `field` and the closest names.
     """
-    return gpu_types()[_canonical(name, _gpu_names(), kind="GPU type", field=field)]
+    return gpu_types()[_canonical(name, _gpu_names(), kind=GPU_KIND, field=field)]
 
 
 def node_type(name: str, *, field: str = "node") -> NodeType:
@@ -206,14 +213,27 @@ def _unknown(
     name: str, wanted: str, names: Mapping[str, str], *, kind: str, field: str
 ) -> SpecError:
     """The error of a name that no entry has, with the closest names, or all where none is close."""
-    close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)
+    near = names
+    if kind == GPU_KIND:
+        # Another number is another GPU, whose memory is another: 4090 is no a6000.
+        number = _number_of(wanted)
+        near = {spelling: each for spelling, each in names.items() if _number_of(each) == number}
+    close = difflib.get_close_matches(wanted, near, n=5, cutoff=0.5)
     suggestions = list(dict.fromkeys(names[match] for match in close))
     remedy = (
         f"did you mean {' or '.join(suggestions)}?"
         if suggestions
         else f"known: {', '.join(dict.fromkeys(names.values()))}"
     )
+    if kind == GPU_KIND:
+        remedy += f"{'' if suggestions else ';'} {ANOTHER_GPU}"
     return SpecError(field, f"the catalogue has no {kind} {_shortened(name)!r}", remedy=remedy)
+
+
+def _number_of(gpu: str) -> str:
+    """The first number in the name of a GPU, by which its vendor tells it from others."""
+    found = re.search(r"[0-9]+", gpu)
+    return found[0] if found else ""
 
 
 def _shortened(name: str) -> str:

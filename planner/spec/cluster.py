@@ -6,7 +6,7 @@ from typing import Annotated, Self, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from automap.planner.catalogue import gpu_type, node_type
+from automap.planner.catalogue import ANOTHER_GPU, gpu_type, node_type
 from automap.planner.errors import FieldValueError, SpecError
 from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, PositiveInt, SpecModel
 
@@ -27,6 +27,17 @@ def _one_number(given: object) -> object:
 
 
 OneNumber = BeforeValidator(_one_number)
+
+
+def _name_of_gpu(given: object) -> object:
+    """The value itself; a mapping is how people try to give the figures of a GPU."""
+    if isinstance(given, Mapping):
+        raise FieldValueError(
+            "",
+            "is the name of a GPU type, whose figures are in the catalogue",
+            remedy=f"name one that automap gpus lists; {ANOTHER_GPU}",
+        )
+    return given
 
 
 def _sizes_by_num_gpus(pool: Mapping[str, object]) -> dict[str, int]:
@@ -114,7 +125,7 @@ class PoolSpec(SpecModel):
     """Equal nodes of one GPU type. What is left out defaults from the catalogue's node type."""
 
     name: Name
-    gpu: str
+    gpu: Annotated[str, BeforeValidator(_name_of_gpu)]
     num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES), OneNumber] = Field(
         description="Or num_gpus, all GPUs of the pool, where these fill nodes"
     )

@@ -101,7 +101,8 @@ def list_gpus(given: ListingArguments) -> None:
     """
     entries = [each for each in catalogue.gpu_types().values() if _has(each, given.name)]
     if given.name is not None and not entries:
-        raise BadInputError(f"no GPU type {given.name[:100]!r} (automap gpus lists all)")
+        lists = f"automap gpus lists all; {catalogue.ANOTHER_GPU}"
+        raise BadInputError(f"no GPU type {given.name[:100]!r} ({lists})")
     if given.json:
         _write_rows(
             entry.model_dump(mode="json")

@@ -97,6 +97,10 @@ GPU_SPELLINGS = {
     "l40s-48gb": ["l40s-48gb", "L40S", "l40s"],
     "a10g-24gb": ["a10g-24gb", "a10g"],
     "a6000-48gb": ["a6000-48gb", "a6000", "RTX A6000"],
+    "rtx3090-24gb": ["rtx3090", "RTX 3090", "NVIDIA GeForce RTX 3090"],
+    "rtx4090-24gb": ["rtx4090", "RTX 4090", "4090", "NVIDIA GeForce RTX 4090"],
+    "rtx5090-32gb": ["rtx5090", "RTX 5090", "NVIDIA GeForce RTX 5090"],
+    "l4-24gb": ["l4", "L4", "NVIDIA L4"],
     "v100-16gb": ["v100-16gb"],
     "v100-32gb": ["v100-32gb", "V100"],
     "cpu": ["cpu", "CPU"],
@@ -322,6 +326,49 @@ def test_unknown_names_are_refused_with_the_closest(
     assert caught.value.field == "some.field"
     assert name in caught.value.message
     assert closest in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("h100-81gb", "h100-80gb-sxm"),
+        ("rtx4090ti", "rtx4090-24gb"),
+        # Of another number, and so of another memory, however near the spelling is.
+        ("rtx4080", None),
+        ("a5000", None),
+    ],
+)
+def test_of_gpus_only_those_of_the_same_number_are_offered(name: str, offered: str | None) -> None:
+    with pytest.raises(SpecError) as caught:
+        catalogue.gpu_type(name)
+    remedy = caught.value.remedy
+    assert ("did you mean" in remedy) == (offered is not None)
+    assert offered is None or offered in remedy
+    assert 'docs/guides/catalogue.md, "Adding a GPU"' in remedy
+
+
+# Dense, with fp32 sums; GeForce cards and an L4 of the vendor's whitepapers and data sheet.
+GPUS_ON_PCIE = {
+    "rtx3090": (0.936e12, 71e12, None, 32e9),
+    "rtx4090": (1.008e12, 165.2e12, 330.3e12, 32e9),
+    "rtx5090": (1.792e12, 209.5e12, 419e12, 64e9),
+    "l4": (0.3e12, 121e12, 242.5e12, 32e9),
+}
+
+
+@pytest.mark.parametrize(("name", "figures"), GPUS_ON_PCIE.items())
+def test_cards_without_nvlink_have_the_figures_of_their_data_sheets(
+    name: str, figures: tuple[float, float, float | None, float]
+) -> None:
+    gpu = catalogue.gpu_type(name)
+    node = catalogue.node_type(gpu.node)
+    assert figures == (
+        gpu.memory_bytes_per_second,
+        gpu.bf16_flops_per_second,
+        gpu.fp8_flops_per_second,
+        node.intra_node_bytes_per_second,
+    )
+    assert node.host_link_bytes_per_second == node.intra_node_bytes_per_second
 
 
 def test_a_name_unlike_any_other_is_refused_with_the_whole_list() -> None:

@@ -172,6 +172,14 @@ POOL = SPEC["cluster"]["pools"][0]
             "write 32000000000, the same in the field's own unit",
         ),
         (
+            "cluster.pools.0.gpu",
+            {"name": "mine", "memory_bytes": 24e9},
+            "cluster.pools.0.gpu",
+            '{"name": "mine", "memory_bytes": 24000000000.0}',
+            'name one that automap gpus lists; docs/guides/catalogue.md, "Adding a GPU", says '
+            "where the figures of another are given",
+        ),
+        (
             "cluster.pools.0.host_memory_bytes",
             "2 TiB",
             "cluster.pools.0.host_memory_bytes",
