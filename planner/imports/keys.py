@@ -97,7 +97,12 @@ def _remark(settings: Settings, given: Given) -> None:
         return
     now = _replacement(framework, key)
     if now is not None:
-        told = f"{key} is of an earlier version; in {framework.target} it is {now}"
+        place = (
+            f"; in {framework.target} it is {now}"
+            if now
+            else f", with no place in {framework.target}"
+        )
+        told = f"{key} is of an earlier version{place}"
         if given.must_exist and not _is_other(framework, key):
             settings.note("does not fit", f"{told}, and does not start with this one", given)
         else:
@@ -140,11 +145,10 @@ def _note_unknown(settings: Settings, given: Given) -> None:
 def misspelt(settings: Settings) -> list[Reason]:
     """Keys that the framework has not, each close to one that it has: what is missing may be it."""
     framework, found = settings.framework, list[Reason]()
-    described = {each.lstrip("+") for one in framework.settings for each in one.keys.values()}
     for key, given in settings.overrides.given.items():
-        if key in described or key in framework.without_effect or _is_other(framework, key):
+        if key in framework.without_effect or _is_known(framework, key):
             continue
-        if _replacement(framework, key) or _unpriced(framework, key):
+        if _replacement(framework, key) is not None:
             continue
         near = _near(framework, key)
         if near and near not in settings.overrides.given:
@@ -173,11 +177,24 @@ def _matching(patterns: Mapping[str, str], key: str) -> str | None:
 
 
 def _replacement(framework: Framework, key: str) -> str | None:
-    """What took the place of a key of an earlier version; None: it is none."""
+    """What took the place of a key of an earlier version, empty for nothing; None: it is none."""
     for old, new in framework.replaced.items():
         if key == old or (old.endswith(".") and key.startswith(old)):
-            return new + key.removeprefix(old) if new.endswith(".") else new
+            if not new.endswith("."):
+                return new
+            # A section may have lost keys on its way.
+            now = new + key.removeprefix(old)
+            return now if _is_known(framework, now) else ""
     return None
+
+
+def _is_known(framework: Framework, key: str) -> bool:
+    """Whether the framework has a key, whatever it decides."""
+    return (
+        any(key == each.lstrip("+") for one in framework.settings for each in one.keys.values())
+        or _unpriced(framework, key) is not None
+        or _is_other(framework, key)
+    )
 
 
 def _is_other(framework: Framework, key: str) -> bool:

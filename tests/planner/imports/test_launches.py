@@ -119,6 +119,13 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
             "critic.fsdp.param_offload",
         ),
         ({"reward_model.enable": "False"}, "replaced", "reward.reward_model.enable"),
+        (
+            {"reward_model.micro_batch_size_per_gpu": "8"},
+            "does not fit",
+            "is of an earlier version, with no place in verl@0.9.1, and does not start",
+        ),
+        ({"reward_model.reward_loop_source": "x"}, "replaced", "reward.reward_manager.source"),
+        ({"reward_model.model.trust_remote_code": "True"}, "without effect", "an engine serves"),
         ({"critic.ppo_max_token_len_per_gpu": "9"}, "without effect", "ppo_infer_max_token"),
         ({f"{ROLLOUT}.enforce_eager": "True"}, "not priced", "CUDA graphs"),
         ({f"{ACTOR}.fsdp_config.fsdp_size": "8"}, "assumed", "sharded over all 16"),
