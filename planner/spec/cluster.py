@@ -124,7 +124,7 @@ def _is_count(given: object) -> TypeGuard[int]:
 class PoolSpec(SpecModel):
     """Equal nodes of one GPU type. What is left out defaults from the catalogue's node type."""
 
-    name: Name
+    name: Name = Field(default="gpus", description="What plans call it; pools have different names")
     gpu: Annotated[str, BeforeValidator(_name_of_gpu)]
     num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES), OneNumber] = Field(
         description="Or num_gpus, all GPUs of the pool, where these fill nodes"

@@ -24,6 +24,10 @@ ASSUMED_SPREAD = 0.75
 An assumption, in the range of chat responses: the 99.9th percentile is ten times the median, before
 the maximum cuts it. Percentiles or a histogram in the spec replace it.
 """
+LEVELS = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""Percentiles by name."""
+LEAST_SPREAD, MOST_SPREAD = 0.01, 3.0
+"""Standard deviations of ln(length) between which one is looked for."""
 LONGEST_SHARE = 1e-3
 """Largest share of the sequences that is moved to max_tokens where the distribution ends before."""
 
@@ -36,6 +40,8 @@ _CELL_WEIGHTS = np.diff([0.0, *(_NORMAL.cdf(edge) for edge in _EDGES[1:-1]), 1.0
 
 class LengthSpec(BaseModel):
     """A length distribution: a mean, percentiles, or a histogram; `max` cuts the first two.
+
+    One percentile beside a mean says how far lengths spread about it.
 
     A sequence that would be longer than the maximum stops there, as a response does in training.
     """
@@ -81,7 +87,7 @@ class LengthSpec(BaseModel):
     def assumes_spread(self) -> bool:
         """True when the spec leaves the spread open, so that ASSUMED_SPREAD fills it in."""
         if self.mean is not None:
-            return self.mean != self.max
+            return self.mean != self.max and not self._percentiles
         return self.p50 not in (None, self.max) and self.p90 is None and self.p99 is None
 
     def discretised(self, num_points: int) -> tuple[FloatArray, FloatArray]:
@@ -123,11 +129,19 @@ class LengthSpec(BaseModel):
         assert self.max is not None, "the validator wants it beside a mean or percentiles"
         if self.max in (self.mean, self.p50):
             return np.array([float(self.max)]), np.array([1.0])
-        if self.mean is not None:
-            return _lengths_of_mean(self.mean, self.max), _CELL_WEIGHTS
-        known = ((0.5, self.p50), (0.9, self.p90), (0.99, self.p99))
-        percentiles = tuple((level, value) for level, value in known if value is not None)
-        return _lengths_of_percentiles(percentiles, self.max), _CELL_WEIGHTS
+        if self.mean is None:
+            return _lengths_of_percentiles(self._percentiles, self.max), _CELL_WEIGHTS
+        if not self._percentiles:
+            return _lengths_of_mean(self.mean, self.max, ASSUMED_SPREAD), _CELL_WEIGHTS
+        spread = _spread_of(self.mean, self.max, *self._percentiles[0])
+        assert spread is not None, "the validator wants a percentile that there can be"
+        return _lengths_of_mean(self.mean, self.max, spread), _CELL_WEIGHTS
+
+    @property
+    def _percentiles(self) -> tuple[tuple[float, float], ...]:
+        """(level, tokens) of those that are given."""
+        known = {LEVELS[name]: getattr(self, name) for name in LEVELS}
+        return tuple((level, value) for level, value in known.items() if value is not None)
 
 
 def _check_histogram(histogram: Sequence[tuple[float, float]], others: Sequence[str]) -> None:
@@ -145,11 +159,12 @@ def _check_histogram(histogram: Sequence[tuple[float, float]], others: Sequence[
 
 def _check_numbers(given: Mapping[str, float]) -> None:
     """Refuse a mean or percentiles of which one is below the one before, or above the maximum."""
-    if "mean" in given and (percentiles := [name for name in given if name not in ("mean", "max")]):
+    percentiles = [name for name in given if name in LEVELS]
+    if "mean" in given and len(percentiles) > 1:
         raise FieldValueError(
             "mean",
-            f"{', '.join(percentiles)} {'are' if len(percentiles) > 1 else 'is'} given, too",
-            remedy="leave out the mean or the percentiles",
+            f"{', '.join(percentiles)} are given, too",
+            remedy="leave out the mean, or all percentiles but one",
         )
     if "mean" not in given and "p50" not in given:
         raise FieldValueError(
@@ -159,27 +174,66 @@ def _check_numbers(given: Mapping[str, float]) -> None:
         )
     if "max" not in given:
         raise FieldValueError("max", "is missing", remedy="give the longest length, in tokens")
-    for (low, below), (high, above) in pairwise(given.items()):
-        if below > above:
-            raise FieldValueError(
-                low,
-                f"{below:.12g} is above {high}, {above:.12g}",
-                remedy=f"use at most {above:.12g}, or raise {high}",
-            )
+    # A mean may be above or below a percentile.
+    for rising in (["mean", "max"], [*percentiles, "max"]):
+        for low, high in pairwise(name for name in rising if name in given):
+            if given[low] > given[high]:
+                raise FieldValueError(
+                    low,
+                    f"{given[low]:.12g} is above {high}, {given[high]:.12g}",
+                    remedy=f"use at most {given[high]:.12g}, or raise {high}",
+                )
+    if "mean" in given and percentiles and given["mean"] < given["max"]:
+        _check_spread(given, percentiles[0])
+
+
+def _check_spread(given: Mapping[str, float], percentile: str) -> None:
+    """Refuse a percentile that no log-normal with the mean has."""
+    mean, tokens, level = given["mean"], given[percentile], LEVELS[percentile]
+    if _spread_of(mean, int(given["max"]), level, tokens) is None:
+        raise FieldValueError(
+            percentile,
+            f"no log-normal with a mean of {mean:.12g} and a maximum of {given['max']:.12g} has "
+            f"{tokens:.12g}",
+            remedy="leave out the mean, and give p50 beside it, or a histogram",
+        )
 
 
 @lru_cache(maxsize=256)
-def _lengths_of_mean(mean: float, maximum: int) -> FloatArray:
-    """Length per cell: a log-normal of ASSUMED_SPREAD, cut at the maximum, with that mean.
+def _spread_of(mean: float, maximum: int, level: float, tokens: float) -> float | None:
+    """Standard deviation of ln(length) with which a mean has that percentile; None: with none.
+
+    The least of a grid's two neighbours between which the percentile lies, by bisection.
+    """
+    place = int(np.searchsorted(np.cumsum(_CELL_WEIGHTS), level))
+
+    def found(spread: float) -> float:
+        return float(_lengths_of_mean(mean, maximum, spread)[place])
+
+    grid = np.linspace(LEAST_SPREAD, MOST_SPREAD, 61).tolist()
+    beyond = [found(each) - tokens for each in grid]
+    for low, high, below, above in zip(grid, grid[1:], beyond, beyond[1:], strict=False):
+        if below * above <= 0:
+            for _ in range(40):
+                middle = (low + high) / 2
+                on_this_side = (found(middle) - tokens) * below > 0
+                low, high = (middle, high) if on_this_side else (low, middle)
+            return float(high)
+    return None
+
+
+@lru_cache(maxsize=512)
+def _lengths_of_mean(mean: float, maximum: int, spread: float) -> FloatArray:
+    """Length per cell: a log-normal of that spread, cut at the maximum, with that mean.
 
     The cut lowers the mean, so the median is found by bisection; the mean grows with it.
     """
 
     def lengths(log_median: float) -> FloatArray:
-        cut: FloatArray = np.minimum(np.exp(log_median + ASSUMED_SPREAD * _CENTRES), maximum)
+        cut: FloatArray = np.minimum(np.exp(log_median + spread * _CENTRES), maximum)
         return cut
 
-    low, high = log(mean) - 10 * ASSUMED_SPREAD, log(maximum) + 10 * ASSUMED_SPREAD
+    low, high = log(mean) - 10 * spread, log(maximum) + 10 * spread
     for _ in range(100):
         middle = (low + high) / 2
         if float(lengths(middle) @ _CELL_WEIGHTS) < mean:

@@ -137,7 +137,8 @@ def test_histogram_is_its_own_discretisation() -> None:
         ({"mean": 10}, "max: is missing"),
         ({"max": 10}, "give mean, or p50"),
         ({"p90": 10, "max": 10}, "give mean, or p50"),
-        ({"mean": 10, "p50": 10, "max": 20}, "mean: p50 is given, too"),
+        ({"mean": 10, "p50": 12, "max": 20}, "p50: no log-normal with a mean of 10"),
+        ({"mean": 10, "p90": 9, "max": 20}, "p90: no log-normal with a mean of 10"),
         ({"mean": 10, "p90": 15, "p99": 18, "max": 20}, "mean: p90, p99 are given, too"),
         ({"mean": 3000, "max": 1024}, r"mean: 3000 is above max, 1024 \(use at most 1024"),
         ({"p50": 30, "p90": 20, "max": 100}, "p50: 30 is above p90, 20"),
@@ -159,3 +160,18 @@ def test_arguments_are_checked() -> None:
     spec = LengthSpec(mean=10, max=20)
     with pytest.raises(ValueError, match="num_points=1"):
         spec.discretised(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "tokens"),
+    [("p50", 0.5, 4500), ("p90", 0.9, 6500), ("p90", 0.9, 12000), ("p99", 0.99, 30000)],
+)
+def test_a_percentile_beside_a_mean_is_its_spread(name: str, level: float, tokens: float) -> None:
+    found = LengthSpec.model_validate({"mean": 6000, name: tokens, "max": 32768})
+    lengths, weights = found.distribution()
+    assert float(lengths @ weights) == pytest.approx(6000, rel=1e-3)
+    reached = float(lengths[np.searchsorted(np.cumsum(weights), level)])
+    assert reached == pytest.approx(tokens, rel=1e-3)
+    assert found.max_tokens == 32768
+    assert not found.assumes_spread
+    assert LengthSpec(mean=6000, max=32768).assumes_spread
