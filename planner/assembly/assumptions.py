@@ -1,6 +1,6 @@
 """Assumptions that a plan makes beyond its spec, in words: `Plan.assumptions` and `.warnings`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
@@ -10,6 +10,7 @@ from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import length_warnings
 from automap.planner.job.targets import refusal
+from automap.planner.plan.types import CopyPlacement
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.spec import UNSTATED_CONCURRENCY
 from automap.planner.targets.automap import AUTOMAP
@@ -81,6 +82,20 @@ def warnings(job: Job) -> list[str]:
         *_outdated_corrections(job),
         *_slow_networks(job),
     ]
+
+
+def unused_pools(job: Job, copies: Sequence[CopyPlacement]) -> Iterator[str]:
+    """Name the pools of which the fastest plan uses nothing: users look for why."""
+    if job.spec.search.objective != "throughput":
+        return
+    used = {copy.pool for copy in copies}
+    for number, pool in enumerate(job.pools):
+        if pool.name not in used:
+            yield (
+                f"cluster.pools.{number}: nothing is placed on the {pool.usable_gpus} GPUs of "
+                f"{pool.name}: a copy of a model lies in one pool, and no plan that was found is "
+                "faster with one there"
+            )
 
 
 def _derived_tables(job: Job) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import math
 
-from automap.planner.assembly.assumptions import assumptions, warnings
+from automap.planner.assembly.assumptions import assumptions, unused_pools, warnings
 from automap.planner.assembly.continuous import continuous_lines, continuous_report
 from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.networks import with_assumed_networks
@@ -196,6 +196,8 @@ def plan_from(
     lower = min(lower_bound_seconds, period)
     continuous = continuous_report(pricing, calls, copies)
     said = list(continuous_lines(job, continuous))
+    if report.status != "given":
+        said += unused_pools(job, placement.copies)
     plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,

@@ -8,7 +8,7 @@ from automap.planner.assembly.assumptions import assumptions, warnings
 from automap.planner.catalogue import gpu_types
 from automap.planner.errors import SpecError
 from automap.planner.job.resolution import resolve
-from automap.planner.planning import make_plan
+from automap.planner.planning import estimate, make_plan
 from tests.helpers.small_jobs import pool, small_job
 
 LINKS = (
@@ -158,3 +158,17 @@ def test_a_concurrency_that_is_not_given_is_told(kind: str) -> None:
     assert any("concurrency" in each for each in warnings(job)) == (responses * 0.5 > 120)
     slow = resolve(small_job(models__reward={"function": True, "seconds_per_response": 50.0}))
     assert any("concurrency" in each for each in warnings(slow))
+
+
+def test_a_pool_of_which_nothing_is_used_is_told_with_why() -> None:
+    pools = [pool(2), pool(1, name="slow", gpu="v100-32gb")]
+    spec = small_job(cluster__pools=pools, workload__precision="fp16", search__target="any")
+    plan = make_plan(spec)
+    told = [line for line in plan.warnings if "nothing is placed on" in line]
+    used = {copy.pool for copy in plan.copies}
+    assert [line.partition(":")[0] for line in told] == [
+        f"cluster.pools.{number}" for number, each in enumerate(pools) if each["name"] not in used
+    ]
+    assert told
+    priced = estimate(plan.spec, plan.placement())
+    assert not [line for line in priced.warnings if "nothing is placed on" in line]
