@@ -26,7 +26,7 @@ def tailed_plan() -> Plan:
 
 
 def scheduled_job(*, tensor_schedule: bool) -> JobSpec:
-    """A few very long responses on GPUs without NVLink, where wide tensor groups are slow."""
+    """One in a hundred responses is very long, on GPUs without NVLink: wide groups are slow."""
     models = {
         "actor": {"architecture": "llama-3.1-8b", "lora": {"rank": 8}},
         "reward": {"function": True},
@@ -35,6 +35,6 @@ def scheduled_job(*, tensor_schedule: bool) -> JobSpec:
         "grpo",
         models=models,
         cluster__pools=[{"name": "l40s", "gpu": "l40s", "num_nodes": 1}],
-        workload__response_length={"p50": 200, "p90": 500, "p99": 12000, "max": 32768},
+        workload__response_length={"p50": 200, "p90": 300, "p99": 1000, "max": 32768},
         search={"generation_tensor_schedule": tensor_schedule, "num_workers": 1},
     )
