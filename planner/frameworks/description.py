@@ -124,6 +124,8 @@ class Framework:
     """Key or section of an earlier version that is gone → what took its place."""
     unpriced: dict[str, str] = field(default_factory=dict)
     """Pattern of keys that change time or memory, and that no plan decides → what they are."""
+    unpriced_off: dict[str, str] = field(default_factory=dict)
+    """Likewise, of switches that are on where they are left out: what it is to have them off."""
     saves_memory: dict[str, str] = field(default_factory=dict)
     """Likewise, of keys with which a launch needs less memory than its price says."""
     others: dict[str, dict[str, str]] = field(default_factory=dict)

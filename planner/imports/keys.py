@@ -117,15 +117,27 @@ def _remark(settings: Settings, given: Given) -> None:
 
 def _note_unpriced(settings: Settings, given: Given, what: str) -> None:
     """Say what a setting takes that no price has, if it is switched on."""
-    default = settings.framework.others.get(given.key, {}).get("default", "")
-    if given.value.strip("'\"").lower() in (*OFF, default.lower()):
+    framework, value = settings.framework, given.value.strip("'\"").lower()
+    default = framework.others.get(given.key, {}).get("default", "")
+    costs_off = _matching(framework.unpriced_off, given.key) is not None
+    if value == default.lower() or _is_off(value) is not costs_off:
         return
     if what == ADAPTERS:
         told = f"{given.key}: {what}, and the price is that of training all weights"
         settings.note("priced otherwise", told, given)
     else:
-        saves = _matching(settings.framework.saves_memory, given.key) is not None
+        saves = _matching(framework.saves_memory, given.key) is not None
         settings.note("saves memory" if saves else "not priced", f"{given.key}: {what}", given)
+
+
+def _is_off(value: str) -> bool:
+    """Whether a value is that of what is not there; a coefficient of 0 leaves out its term."""
+    if value in OFF:
+        return True
+    try:
+        return float(value) == 0
+    except ValueError:
+        return False
 
 
 def _note_unknown(settings: Settings, given: Given) -> None:
@@ -166,8 +178,9 @@ def _near(framework: Framework, key: str) -> str:
 
 def _unpriced(framework: Framework, key: str) -> str | None:
     """What a key decides that takes time or memory and no price knows; None: nothing."""
-    saves = _matching(framework.saves_memory, key)
-    return _matching(framework.unpriced, key) if saves is None else saves
+    tables = (framework.saves_memory, framework.unpriced_off, framework.unpriced)
+    found = (_matching(table, key) for table in tables)
+    return next((what for what in found if what is not None), None)
 
 
 def _matching(patterns: Mapping[str, str], key: str) -> str | None:

@@ -62,7 +62,7 @@ def test_every_key_of_verl_is_described_one_way_or_another(
 ) -> None:
     keys = {key.lstrip("+") for setting in VERL.settings for key in setting.keys.values()}
     keys |= {*VERL.without_effect, *VERL.renamed, *VERL.replaced}
-    patterns = [*VERL.unpriced, *VERL.saves_memory, *VERL.other_keys]
+    patterns = [*VERL.unpriced, *VERL.unpriced_off, *VERL.saves_memory, *VERL.other_keys]
     sections = tuple(key for key in (*VERL.renamed, *VERL.replaced) if key.endswith("."))
     unknown = [
         key
@@ -78,7 +78,7 @@ def test_keys_of_nobody_are_unknown(configurations: dict[str, dict[str, Any]]) -
     """No pattern is so wide that a mistyped key of a section passes for one of verl's."""
     sections = {key.rpartition(".")[0] for key in configurations["fsdp"]}
     checked = [each for each in sections if each.count(".") < 2]
-    patterns = [*VERL.unpriced, *VERL.saves_memory, *VERL.other_keys]
+    patterns = [*VERL.unpriced, *VERL.unpriced_off, *VERL.saves_memory, *VERL.other_keys]
     wide = {"global_profiler", "transfer_queue", "ray_kwargs", "distillation"}
     passing = [
         section

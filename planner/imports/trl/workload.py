@@ -62,6 +62,8 @@ def _adapter_rank(settings: Settings) -> int:
     with_adapter = given.get("--use_peft")
     if with_adapter is None or with_adapter.value.lower() in ("false", "no", "0"):
         return 0
+    for key in given.keys() & {"--use_peft", "--lora_r"}:
+        settings.decides[key] = "rank of the policy's adapter"
     rank = given.get("--lora_r")
     return int(rank.value) if rank is not None and rank.value.isdecimal() else 16
 

@@ -1,6 +1,7 @@
 """Files of a verl launch to a job and a placement."""
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.exports.verl.hydra import hydra_quoted
@@ -31,6 +32,10 @@ from automap.planner.imports.verl.overrides import (
 )
 from automap.planner.imports.verl.pools import pools_of
 from automap.planner.imports.verl.workload import spec_of
+from automap.planner.job.job import Job
+
+OF_REFERENCE = ("actor_rollout_ref.ref.fsdp_config.*", "actor_rollout_ref.ref.megatron.*")
+"""Keys of the reference's own engine, as patterns."""
 
 
 def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Imported:
@@ -55,8 +60,19 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         spec = spec_of(settings, answers, pools, node)
         job = resolved(settings, spec)
         placed = placement_of(settings, job, pools)
-    own = () if entry is None else entry.own
+    own = (() if entry is None else entry.own) + _without_engine(settings, job)
     return imported(settings, job, placed, entry=overrides.entry, own=own)
+
+
+def _without_engine(settings: Settings, job: Job) -> tuple[str, ...]:
+    """Keys, as patterns, of the reference's engine where it has none, which is noted."""
+    if job.models["actor"].lora_rank is None:
+        return ()
+    for key, given in settings.overrides.given.items():
+        if key not in settings.decides and any(fnmatchcase(key, each) for each in OF_REFERENCE):
+            told = f"{key} has no effect: with LoRA the reference is the actor without its adapters"
+            settings.note("without effect", told, given)
+    return OF_REFERENCE
 
 
 def _take(values: Mapping[str, str], overrides: Overrides) -> None:

@@ -106,6 +106,40 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "silent", "told"),
+    [
+        (f"{ACTOR}.entropy_coeff", ("0", "0.0", "null"), "0.001"),
+        (f"{ACTOR}.calculate_entropy", ("False",), "True"),
+        (f"{ROLLOUT}.load_format", ("dummy",), "safetensors"),
+        ("trainer.balance_batch", ("True",), "False"),
+    ],
+)
+def test_what_is_off_or_as_usual_takes_nothing(
+    key: str, silent: tuple[str, ...], told: str
+) -> None:
+    for value in silent:
+        remarks = read_script(script_of(BASE | {key: value})).remarks
+        assert [each for each in remarks if key in each.text] == []
+    remarks = read_script(script_of(BASE | {key: told})).remarks
+    assert [each.kind for each in remarks if key in each.text] == ["not priced"]
+
+
+def test_with_adapters_the_reference_has_no_engine() -> None:
+    key = "actor_rollout_ref.ref.fsdp_config"
+    settings = BASE | {
+        "actor_rollout_ref.model.lora_rank": "32",
+        f"{ACTOR}.use_kl_loss": "True",
+        f"{key}.param_offload": "True",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": "8",
+    }
+    told = [each.text for each in read_script(script_of(settings)).remarks if key in each.text]
+    assert told == [
+        f"{key}.param_offload has no effect: with LoRA the reference is the actor without its "
+        "adapters"
+    ]
+
+
+@pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
         ({"algorithm.nonsense": "1"}, "does not fit", "algorithm.nonsense is no key"),
