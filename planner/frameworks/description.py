@@ -102,6 +102,8 @@ class Framework:
     """Precisions in which it trains."""
     rollout_precisions: tuple[str, ...] = ("fp8",)
     """Precisions beside training's in which it generates."""
+    packs_nodes: bool = False
+    """Ray packs the GPUs that a launch asks for onto nodes: none says how many these have."""
     swaps_weights_for: tuple[str, ...] = ()
     """What it scores by other weights put in the place of the actor's, which wait on the host:
     `old_log_probs` (apart, for further mini-batches) or `reference`."""

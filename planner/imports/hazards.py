@@ -30,6 +30,8 @@ def hazards_of(imported: Imported, plan: Plan, framework: Framework) -> list[Rea
     subject = subject_of(resolve(plan.spec), plan, framework)
     subject = replace(subject, token_budgets=token_budgets(imported, framework))
     others = [*OF_PLANS, *(OF_TRAINER if imported.entry else ())]
+    if framework.packs_nodes:
+        others.append("whole_nodes")  # where no launch can say otherwise
     if imported.spec.search.target != imported.target:
         others += OF_ORDER
     unfit = [Reason(summary=each.text) for each in imported.remarks if each.kind == "does not fit"]

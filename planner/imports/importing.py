@@ -67,6 +67,9 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         SpecError: no such framework is described, or the catalogue has no such GPU.
     """
     described = framework(target)
+    if answers.gpus_per_node is not None and not described.packs_nodes:
+        summary = f"--gpus-per-node: a launch of {described.name} says it itself"
+        raise NotImportableError(target, [Reason(summary=summary, remedy="leave it out")])
     try:
         return IMPORTERS[described.name](_read(files, described), answers, described)
     except NotImportableError:

@@ -53,6 +53,8 @@ class Answers:
     """True: they may be of roles that the launch lacks."""
     job: int | None = None
     """Which of several jobs, from 1, in the order in which they are started."""
+    gpus_per_node: int | None = None
+    """GPUs of a node, of a framework whose launches do not say it; None: the usual number."""
 
 
 class Remark(ResultModel):

@@ -36,6 +36,9 @@ class Pools:
     """GPUs of the reward model; None: it is on the trainer's, or there is none."""
     others: tuple[Range, ...] = ()
     """GPUs of further models, where each may have its own."""
+    of_node: int | None = None
+    """GPUs of a node, where ranges may take a part of one; None: as many as the largest range has
+    on each of its nodes."""
 
     @property
     def apart(self) -> bool:
@@ -52,6 +55,9 @@ class Pools:
         """The cluster as a spec says it."""
         found: dict[str, Any] = {"name": "gpus", "gpu": gpu}
         end, usual = max(each.first_gpu + each.num_gpus for each in self.ranges), node.gpus_per_node
+        if self.of_node is not None:
+            sizes = {} if self.of_node == usual else {"gpus_per_node": self.of_node}
+            return found | {"num_nodes": -(-end // self.of_node)} | sizes
         if end <= usual and all(each.num_nodes == 1 for each in self.ranges):
             return found | {"num_nodes": 1}
         each = max(each.gpus_per_node for each in self.ranges)
@@ -76,6 +82,23 @@ def lined_up(given: Sequence[Range], node: NodeType) -> list[Range]:
         first = -(-free // each_node) * each_node
         found.append(replace(each, first_gpu=first))
         free = first + each.num_gpus
+    return found
+
+
+def packed(given: Sequence[Range], of_node: int) -> list[Range]:
+    """Ranges on the first nodes with room for them, as Ray packs them; large ones begin a node."""
+    used, found = list[int](), list[Range]()
+    for each in given:
+        size = each.num_gpus
+        fits = (n for n, taken in enumerate(used) if taken + size <= of_node)
+        at = next(fits, len(used))
+        if at == len(used):
+            whole, rest = divmod(size, of_node)
+            found.append(replace(each, first_gpu=at * of_node))
+            used += [of_node] * whole + [rest] * (rest > 0)
+        else:
+            found.append(replace(each, first_gpu=at * of_node + used[at]))
+            used[at] += size
     return found
 
 
@@ -105,25 +128,49 @@ def grouped(
     sizes: Mapping[str, Range],
     sets: Sequence[Sequence[str]],
     rollout: Range | None,
+    of_node: int | None,
     node: NodeType,
 ) -> Groups:
-    """Sets of models that share GPUs behind one another, and what only generates after them.
+    """Sets of models that share GPUs, and what only generates, packed onto nodes in this order.
 
     Args:
         sizes: GPUs of each model; a set is where its first is.
         sets: Models by set, the actor's first.
         rollout: GPUs that only generate; None: the actor's do.
+        of_node: GPUs of a node; None: as the usual node has, or what is asked for of one where that
+            is more, or all that there are where these are less.
         node: The usual node of these GPUs.
     """
     first = [sizes[members[0]] for members in sets]
-    placed = lined_up([*first, *([] if rollout is None else [rollout])], node)
+    ranges = [*first, *([] if rollout is None else [rollout])]
+    if of_node is None:
+        most = max(node.gpus_per_node, *(each.gpus_per_node for each in ranges))
+        of_node = min(most, sum(each.num_gpus for each in ranges))
+    placed = packed(ranges, of_node)
     homes = {
         role: replace(sizes[role], first_gpu=at.first_gpu)
         for members, at in zip(sets, placed, strict=False)
         for role in members
     }
     apart = None if rollout is None else placed[-1]
-    return Groups(Pools(placed[0], apart, None, tuple(placed[1 : len(sets)])), homes)
+    others = tuple(placed[1 : len(sets)])
+    return Groups(Pools(placed[0], apart, None, others, of_node), homes)
+
+
+def node_size(settings: Settings, stated: int | None, sizes: Mapping[str, Range]) -> int | None:
+    """The GPUs of a node that the user states; None: he does not, or it has not what is asked for.
+
+    Args:
+        settings: Of the launch.
+        stated: What he states.
+        sizes: GPUs of each model.
+    """
+    for role, each in sizes.items():
+        if stated is not None and each.gpus_per_node > stated:
+            told = f"{settings.where('gpus_per_node', role)}: {each.gpus_per_node} GPUs of a node"
+            settings.refuse(told, f"--gpus-per-node from {each.gpus_per_node}, not {stated}")
+            return None
+    return stated
 
 
 def node_of(gpu: str) -> NodeType:

@@ -102,14 +102,16 @@ def export_into(
     """
     described, workload = framework(target), plan.spec.workload
     need_sound(plan)
+    pool = resolve(plan.spec).pools[0]
     answers = Answers(
-        gpu=resolve(plan.spec).pools[0].gpu.name,
+        gpu=pool.gpu.name,
         values=dict(values or {}),
         prompt_length=workload.prompt_length,
         response_length=workload.response_length,
         models=_models(plan),
         spare_models=True,
         job=job,
+        gpus_per_node=pool.gpus_per_node if described.packs_nodes else None,
     )
     imported = import_launch(files, target, answers)
     several = [

@@ -3,19 +3,24 @@
 from collections.abc import Mapping, Sequence
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.pools import MAX_GPUS, Groups, Range, grouped, range_of
+from automap.planner.imports.pools import MAX_GPUS, Groups, Range, grouped, node_size, range_of
 from automap.planner.imports.settings import Settings
 
 
-def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Groups:
-    """The ranges of a launch with these models, and what contradicts itself in them."""
+def groups_of(
+    settings: Settings, roles: Sequence[str], node: NodeType, of_node: int | None
+) -> Groups:
+    """The ranges of a launch with these models, and what contradicts itself in them.
+
+    `of_node` is the number of GPUs of a node that the user states, `node` the usual one.
+    """
     sizes = {role: range_of(settings, role) for role in roles}
     whole, ahead = settings.flag("colocated"), settings.flag("asynchronous")
     rollout = _rollout(settings, sizes["actor"], shared=whole and not ahead)
     sets = _sets(settings, roles, whole=whole)
     for members in sets:
         _compare(settings, sizes, members, whole=whole)
-    return grouped(sizes, sets, rollout, node)
+    return grouped(sizes, sets, rollout, node_size(settings, of_node, sizes), node)
 
 
 def _rollout(settings: Settings, actor: Range, *, shared: bool) -> Range | None:

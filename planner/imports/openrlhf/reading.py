@@ -45,7 +45,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         reader=read_argument,
         reasons=list(overrides.reasons),
     )
-    groups = groups_of(settings, roles_of(settings), node)
+    groups = groups_of(settings, roles_of(settings), node, answers.gpus_per_node)
     with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, groups.pools, node))
         _note_switches(settings, job)

@@ -3,14 +3,19 @@
 from collections.abc import Mapping, Sequence
 
 from automap.planner.catalogue.hardware import NodeType
-from automap.planner.imports.pools import MAX_GPUS, Groups, Range, grouped, range_of
+from automap.planner.imports.pools import MAX_GPUS, Groups, Range, grouped, node_size, range_of
 from automap.planner.imports.settings import Settings
 
 ENGINE_SIZES = ("tensor", "pipeline", "data")
 
 
-def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Groups:
-    """The ranges of a launch with these models, and what contradicts itself in them."""
+def groups_of(
+    settings: Settings, roles: Sequence[str], node: NodeType, of_node: int | None
+) -> Groups:
+    """The ranges of a launch with these models, and what contradicts itself in them.
+
+    `of_node` is the number of GPUs of a node that the user states, `node` the usual one.
+    """
     sizes = {role: range_of(settings, role) for role in roles}
     whole = settings.flag("colocated")
     joined = settings.flag("colocated_reference")
@@ -24,7 +29,7 @@ def groups_of(settings: Settings, roles: Sequence[str], node: NodeType) -> Group
         sets = [[role] for role in roles]
     for members in sets:
         _compare(settings, sizes, members)
-    return grouped(sizes, sets, rollout, node)
+    return grouped(sizes, sets, rollout, node_size(settings, of_node, sizes), node)
 
 
 def _rollout(settings: Settings, actor: Range, *, shared: bool) -> Range | None:

@@ -275,6 +275,15 @@ class LaunchAnswers:
     job: Annotated[
         int | None, typer.Option(min=1, help="Which job, where the files start several.")
     ] = None
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1024,
+            metavar="N",
+            help="GPUs of a node, where launches do not say it (OpenRLHF, SkyRL).",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

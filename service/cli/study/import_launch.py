@@ -110,6 +110,7 @@ def answers_of(given: LaunchAnswers, files: list[LaunchFile]) -> tuple[str, Answ
         response_length=_lengths(given.lengths, "--lengths") or logged.get("response"),
         models={role: _model(role, named) for role, named in _models(given)},
         job=given.job,
+        gpus_per_node=given.gpus_per_node,
     )
 
 

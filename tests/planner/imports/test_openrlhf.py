@@ -6,6 +6,7 @@ from automap.planner import NotImportableError, export_into
 from automap.planner.exports.exporting import export
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import estimate
 from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
@@ -28,13 +29,18 @@ def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
     return LaunchFile(file.name, text)
 
 
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
+def read(
+    *files: LaunchFile, values: dict[str, str] | None = None, gpus_per_node: int | None = None
+) -> Imported:
+    answers = Answers("h100", values or {}, **LENGTHS, gpus_per_node=gpus_per_node)
+    return import_launch(files, TARGET, answers)
 
 
-def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
+def refused(
+    *files: LaunchFile, target: str = TARGET, gpus_per_node: int | None = None
+) -> list[str]:
     with pytest.raises(NotImportableError) as error:
-        import_launch(files, target, Answers("h100", **LENGTHS))
+        import_launch(files, target, Answers("h100", **LENGTHS, gpus_per_node=gpus_per_node))
     return [f"{reason.summary} ({reason.remedy})" for reason in error.value.reasons]
 
 
@@ -198,6 +204,46 @@ def test_what_cannot_be_is_refused_by_argument_and_line(
 def test_what_is_odd_is_said(change: tuple[str, str], kind: str, words: str) -> None:
     found = read(launch("hybrid-grpo", change)).remarks
     assert any(words in each.text for each in found if each.kind == kind), found
+
+
+APART = (
+    ("--train.colocate_all", "--train.colocate_actor_ref"),
+    ("--vllm.enable_sleep", ""),
+    ("--ds.enable_sleep", ""),
+    ("ref.num_gpus_per_node 8", "ref.num_gpus_per_node 4"),
+    ("actor.num_gpus_per_node 8", "actor.num_gpus_per_node 4"),
+    ("--vllm.num_engines 4", "--vllm.num_engines 2"),
+)
+"""4 GPUs that train beside as many that generate."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stated", "cluster", "first"),
+    [
+        (1, None, (1, 8), 4),
+        (2, None, (2, 8), 8),
+        (2, 4, (3, 4), 8),
+        (1, 16, (1, 16), 4),
+    ],
+)
+def test_ray_packs_groups_onto_nodes(
+    nodes: int, stated: int | None, cluster: tuple[int, int], first: int
+) -> None:
+    """What a model has of each node says nothing of how many GPUs that has."""
+    several = [(f"{who}.num_nodes 1", f"{who}.num_nodes {nodes}") for who in ("ref", "actor")]
+    found = read(launch("hybrid-grpo", *APART, *several), gpus_per_node=stated)
+    pool = resolve(found.spec).pools[0]
+    assert (pool.num_nodes, pool.gpus_per_node) == cluster
+    shadow = next(copy for copy in found.placement.copies if copy.kind == "shadow")
+    assert (shadow.first_gpu, shadow.num_gpus) == (first, 4)
+    assert "whole nodes" not in str(hazards(found, estimate(found.spec, found.placement)))
+
+
+def test_a_node_has_what_is_asked_for_of_one() -> None:
+    [told] = refused(launch("hybrid-grpo"), gpus_per_node=4)
+    assert "8 GPUs of a node" in told
+    verl = LaunchFile("a.sh", "python3 -m verl.trainer.main_ppo data.train_batch_size=1\n")
+    assert "verl says it itself" in refused(verl, target="verl@0.9.1", gpus_per_node=4)[0]
 
 
 def test_what_is_given_beside_the_files_wins() -> None:
