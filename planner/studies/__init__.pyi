@@ -6,6 +6,8 @@ from .conversion import inside_another as inside_another
 from .levers import Lever as Lever
 from .levers import Levers as Levers
 from .nearest import EVERYTHING as EVERYTHING
+from .nearest import SHARDING as SHARDING
+from .nearest import SHARDING_OF as SHARDING_OF
 from .nearest import Kept as Kept
 from .nearest import most_kept as most_kept
 from .nearest import put_back as put_back

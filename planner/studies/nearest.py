@@ -26,6 +26,8 @@ from automap.planner.spec import JobSpec, ParallelismConstraint
 LAYOUTS, SHARDING = "GPUs and layouts", "sharding"
 SETTINGS, ENGINE = "micro-batches and recomputation", "engine sizes"
 CACHE, OFFLOAD = "cache", "offload of what trains"
+SHARDING_OF = f"{SHARDING} of "
+"""What comes before the roles whose sharding is kept, where that of others is not."""
 STEPS: tuple[tuple[str, ...], ...] = (
     (LAYOUTS, SHARDING, SETTINGS, ENGINE),
     (LAYOUTS, SHARDING, ENGINE),
@@ -67,13 +69,36 @@ def most_kept(spec: JobSpec, placement: Placement, target: str) -> Kept:
     job = resolve(spec)
     for what in STEPS:
         pinned = _pinned(spec, job, placement, what)
-        try:
-            # Why it does not fit is of no use to anybody, and takes long.
-            export(make_plan(pinned, explain=lambda _: []), target)
-        except NO_PLAN:
-            continue
-        return Kept(pinned, what)
+        if _has_plan(pinned, target):
+            if SHARDING in what:
+                return Kept(pinned, what)
+            return _sharded(Kept(pinned, what), job, placement, target)
     return Kept(spec, ())
+
+
+def _has_plan(spec: JobSpec, target: str) -> bool:
+    """Whether there is a plan of a job that its framework can be told."""
+    try:
+        # Why it does not fit is of no use to anybody, and takes long.
+        export(make_plan(spec, explain=lambda _: []), target)
+    except NO_PLAN:
+        return False
+    return True
+
+
+def _sharded(kept: Kept, job: Job, placement: Placement, target: str) -> Kept:
+    """The job with the sharding of each role as well, where there is a plan with it."""
+    spec, roles = kept.spec, list[str]()
+    for copy in _homes(job, placement):
+        constraints = spec.constraints
+        known = constraints.parallelism.get(copy.role, ParallelismConstraint())
+        pin = known.model_copy(update={"sharding": copy.layout.sharding})
+        parallelism = {**constraints.parallelism, copy.role: pin}
+        update = {"constraints": constraints.model_copy(update={"parallelism": parallelism})}
+        tried = spec.model_copy(update=update)
+        if known.sharding is None and _has_plan(tried, target):
+            spec, roles = tried, [*roles, copy.role]
+    return Kept(spec, (*kept.what, f"{SHARDING_OF}{', '.join(roles)}") if roles else kept.what)
 
 
 def put_back(

@@ -18,6 +18,8 @@ from automap.planner.errors import (
 from automap.planner.frameworks import framework
 from automap.planner.studies import (
     EVERYTHING,
+    SHARDING,
+    SHARDING_OF,
     Carried,
     carried,
     inside_another,
@@ -154,7 +156,9 @@ def _told(kept: tuple[str, ...]) -> str:
     """Which settings of the launch its conversion has, in a line."""
     if not kept:
         return "nothing of the launch's placement can be kept: it is planned anew"
-    anew = ", ".join(each for each in EVERYTHING if each not in kept)
+    some = any(each.startswith(SHARDING_OF) for each in kept)
+    names = {SHARDING: f"{SHARDING_OF}the others"} if some else {}
+    anew = ", ".join(names.get(each, each) for each in EVERYTHING if each not in kept)
     return f"kept of the launch: {', '.join(kept)}" + (f"; planned anew: {anew}" if anew else "")
 
 

@@ -30,7 +30,7 @@ def launch(name: str) -> Imported:
         # Tensor parallelism is Megatron's there, whose optimizer alone is sharded.
         ("tensor", {nearest.SHARDING}),
         ("reinforce-baseline", {nearest.SETTINGS}),
-        ("pairs", {nearest.LAYOUTS, nearest.SHARDING, nearest.CACHE}),
+        ("pairs", {nearest.LAYOUTS, nearest.SHARDING}),
     ],
 )
 def test_as_little_as_possible_is_let_go(name: str, let_go: set[str]) -> None:
@@ -46,7 +46,7 @@ def test_as_little_as_possible_is_let_go(name: str, let_go: set[str]) -> None:
                 before.micro_batch_size,
                 before.recompute,
             )
-        if call.kind == "generate" and nearest.CACHE not in let_go:
+        if call.kind == "generate" and let_go.isdisjoint({nearest.CACHE, nearest.LAYOUTS}):
             assert (call.parallelism, call.kv_cache_bytes) == (
                 before.parallelism,
                 before.kv_cache_bytes,
@@ -57,6 +57,15 @@ def test_as_little_as_possible_is_let_go(name: str, let_go: set[str]) -> None:
             for each in (plan, found.placement)
         ]
         assert ranges[0] == ranges[1]
+
+
+def test_sharding_is_let_go_of_those_roles_alone_that_cannot_have_it() -> None:
+    """A reward model is served there, and so not sharded; what trains keeps its own."""
+    found = launch("hybrid-ppo")
+    kept = most_kept(inside_another(found.spec, TARGET), found.placement, TARGET)
+    assert f"{nearest.SHARDING_OF}actor, reference, critic" in kept.what
+    shardings = {copy.id: copy.layout.sharding for copy in make_plan(kept.spec).copies}
+    assert shardings == dict.fromkeys(("actor", "reference", "critic"), "full") | {"reward": "none"}
 
 
 def test_where_no_step_has_a_plan_nothing_is_fixed(monkeypatch: pytest.MonkeyPatch) -> None:
