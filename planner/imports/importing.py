@@ -1,5 +1,6 @@
 """Read the launch of another framework as a job and a placement."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import ne
@@ -59,6 +60,15 @@ DIALECTS: Mapping[str, Dialect] = {
 """Name of a framework → how scripts start it."""
 
 
+WITHOUT_ROLLOUTS = re.compile(
+    r"openrlhf\.cli\.train_(?:dpo|sft|rm|kto|kd|prm)\b"
+    r"|verl\.trainer\.(?:fsdp_)?sft_trainer\w*"
+    r"|trl\.scripts\.(?:dpo|sft|kto|reward)\b|(?<![\w/.-])trl (?:dpo|sft|kto|reward)\b"
+    r"|examples/run_(?:dpo|sft|rm)\.py|\b(?:DPO|SFT|KTO|Reward)Trainer\b"
+)
+"""What starts training that generates nothing, in the names of the frameworks that are read."""
+
+
 def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) -> Imported:
     """A launch as a job and a placement; the files are read as text, and no other is opened.
 
@@ -72,9 +82,12 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         raise NotImportableError(target, [Reason(summary=summary, remedy="leave it out")])
     try:
         return IMPORTERS[described.name](_read(files, described), answers, described)
-    except NotImportableError:
+    except NotImportableError as error:
         _need_own(files, answers, described)
-        raise
+        starts = described.target in _frameworks_of(files, answers)
+        reason = None if starts else _without_rollouts(files)
+        reasons = error.reasons if reason is None else [reason]
+        raise NotImportableError(described.target, reasons) from None
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
         remedy = "change the launch, or give another value with --set KEY=…"
@@ -127,10 +140,28 @@ def recognised(files: Sequence[LaunchFile], answers: Answers) -> str:
     said = _frameworks_of(files, answers)
     if len(said) == 1:
         return next(iter(said))
+    reason = None if said else _without_rollouts(files)
+    if reason is not None:
+        raise NotImportableError("an unknown framework", [reason])
     told = "; ".join(f"{found} ({target})" for target, found in said.items())
     summary = f"it is of several frameworks: {told}" if said else "it is of no framework known here"
     remedy = f"say of which with --from: {', '.join(said or framework_names())}"
     raise NotImportableError("an unknown framework", [Reason(summary=summary, remedy=remedy)])
+
+
+def _without_rollouts(files: Sequence[LaunchFile]) -> Reason | None:
+    """Training on given responses that a launch starts, which nothing here plans; None: none."""
+    for file in files:
+        for number, line in enumerate(file.text.splitlines(), 1):
+            found = WITHOUT_ROLLOUTS.search(line)
+            if found is not None and not line.lstrip().startswith("#"):
+                summary = (
+                    f"{file.name} line {number} starts {found[0]}, which generates nothing: plans "
+                    "are of RL with rollouts"
+                )
+                remedy = "name a launch of PPO, GRPO or the like"
+                return Reason(summary=summary, remedy=remedy)
+    return None
 
 
 def _frameworks_of(files: Sequence[LaunchFile], answers: Answers) -> dict[str, str]:

@@ -118,3 +118,29 @@ def _misspelt(file: LaunchFile, right: str, wrong: str) -> LaunchFile:
     settings = dict(file.document[section])
     settings[wrong.rsplit(".", 1)[1]] = settings.pop(key)
     return LaunchFile(file.name, document=file.document | {section: settings})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "deepspeed --module openrlhf.cli.train_dpo --pretrain Qwen/Qwen2.5-7B\n",
+            "openrlhf.cli.train_dpo",
+        ),
+        (
+            "torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=a\n",
+            "verl.trainer.fsdp_sft_trainer",
+        ),
+        ("trl sft --model_name_or_path Qwen/Qwen2.5-7B\n", "trl sft"),
+    ],
+)
+def test_training_without_rollouts_is_said_not_to_be_planned(text: str, told: str) -> None:
+    files = [LaunchFile("a.sh", "# trl dpo\n" + text)]
+    with pytest.raises(NotImportableError) as refused:
+        recognised(files, Answers("h100"))
+    [reason] = refused.value.reasons
+    assert reason.summary.startswith(f"a.sh line 2 starts {told}, which generates nothing")
+    target = next(name for name in framework_names() if name.partition("@")[0] in told)
+    with pytest.raises(NotImportableError) as refused:
+        import_launch(files, target, Answers("h100"))
+    assert [each.summary for each in refused.value.reasons] == [reason.summary]
