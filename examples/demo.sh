@@ -10,7 +10,7 @@ example=examples/hybridflow-ppo-70b-128xa100.yaml
 tiny=examples/tiny-ppo-cpu
 machine=.automap/machine
 log=.automap/demo.log
-export AUTOMAP_DATABASE_URL=${AUTOMAP_DATABASE_URL:-sqlite:///.automap/automap.db}
+export AUTOMAP_DATABASE_URL=${AUTOMAP_DATABASE_URL:-sqlite:///.automap/demo.db}
 export AUTOMAP_API_KEYS=
 
 # Others' work makes a run slower than its plan: that is said, lest the prediction be blamed.
@@ -18,7 +18,7 @@ busy=$("$bin/python" - <<'PYTHON'
 import os
 load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
 if load > cores / 2:
-    print(f"Others kept this machine busy (load {load:.0f} on {cores} cores), so measured is longer.")
+    print(f"Others kept this machine busy (load {load:.0f} on {cores} cores), so measured may be longer.")
 PYTHON
 )
 

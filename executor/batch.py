@@ -11,6 +11,7 @@ One row is one sequence. The columns, by convention:
     values, rewards, advantages, returns
                            Ragged float32, one element per response token
     scores                 float32             weight           float32, 0 for rows that only pad
+    prompt_epoch           int64, passes over the data before the prompt's; none: 0
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -53,7 +53,8 @@ class AlgorithmSettings(SettingsModel):
     gamma: Fraction = 1.0
     lam: Fraction = 0.95
     clip_low: PositiveFloat = 0.2
-    clip_high: PositiveFloat = 0.2
+    clip_high: PositiveFloat | None = None
+    """Without one the algorithm's: 0.28 of dapo, 0.2 of others."""
     dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
     """Bound of the ratio where the advantage is negative (Ye et al. 2019); None: no bound."""
     off_policy_correction: Literal["decoupled_ppo", "truncated_importance_sampling"] | None = None

@@ -4,9 +4,14 @@ from typing import Literal
 
 from automap.executor.settings import AlgorithmSettings
 
-_DEFAULTS: dict[str, object] = {"aggregate": "token_mean", "whiten_advantages": True}
+_DEFAULTS: dict[str, object] = {
+    "aggregate": "token_mean",
+    "clip_high": 0.2,
+    "whiten_advantages": True,
+}
 # Only what the papers do differently; docs/concepts/algorithms.md lists it.
 _DEFAULTS_OF: dict[str, dict[str, object]] = {
+    "dapo": {"clip_high": 0.28},
     "grpo": {"aggregate": "sequence_mean"},
     "safe_rlhf": {"whiten_advantages": False},
 }

@@ -200,20 +200,20 @@ def build_loss(kind: str, settings: AlgorithmSettings, inputs: Mapping[str, obje
     if not needed <= columns:
         raise ValueError(f"loss={kind!r} needs {sorted(needed - columns)}")
     chosen = AlgorithmSettings.model_validate({**settings.model_dump(), **numbers})
-    if chosen.aggregate is None or chosen.kl_estimator is None:
+    if chosen.aggregate is None or chosen.kl_estimator is None or chosen.clip_high is None:
         raise ValueError(
-            f"aggregate={chosen.aggregate} and kl_estimator={chosen.kl_estimator} must be set; "
-            "resolve_settings fills in the algorithm's"
+            f"aggregate={chosen.aggregate}, kl_estimator={chosen.kl_estimator} and "
+            f"clip_high={chosen.clip_high} must be set; resolve_settings fills in the algorithm's"
         )
     if kind == "value":
         return ValueLoss(chosen.aggregate, chosen.clip_value if "values" in columns else None)
-    return _policy_loss(kind, chosen, columns, chosen.aggregate)
+    clip = Clip(chosen.clip_low, chosen.clip_high, chosen.dual_clip)
+    return _policy_loss(kind, chosen, columns, chosen.aggregate, clip)
 
 
 def _policy_loss(
-    kind: str, settings: AlgorithmSettings, columns: set[str], aggregate: Aggregate
+    kind: str, settings: AlgorithmSettings, columns: set[str], aggregate: Aggregate, clip: Clip
 ) -> PolicyLoss:
-    clip = Clip(settings.clip_low, settings.clip_high, settings.dual_clip)
     correction = OffPolicyCorrection.of(settings)
     if correction is not None and kind != "ppo_clip":
         raise ValueError(

@@ -54,15 +54,20 @@ class PromptData:
     def next_batch(self, num_prompts: int) -> Batch:
         """The next prompts: `prompt_tokens` (ragged int64), `prompt_id` (int64, the row's number).
 
+        `prompt_epoch` (int64) are the passes over the data before theirs.
         With an answer column also `answer`, ragged uint8: `answers_of` makes text of it.
 
         Raises:
             DataError: a row that is due cannot be used, or no row of the file can be.
         """
-        rows = [self._next_row() for _ in range(num_prompts)]
+        rows, epochs = list[tuple[int, list[int]]](), list[int]()
+        for _ in range(num_prompts):
+            rows.append(self._next_row())
+            epochs.append(self._order.epoch)
         columns: dict[str, Column] = {
             "prompt_tokens": Ragged.of([torch.tensor(tokens) for _, tokens in rows]),
             "prompt_id": torch.tensor([number for number, _ in rows]),
+            "prompt_epoch": torch.tensor(epochs),
         }
         if self._settings.answer_column is not None:
             columns["answer"] = _encoded([self._answer(number) for number, _ in rows])

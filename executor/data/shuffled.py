@@ -35,6 +35,11 @@ class ShuffledRows:
         self._epoch, self._position = 0, 0
         self._order = epoch_order(len(rows), seed=seed, epoch=0)
 
+    @property
+    def epoch(self) -> int:
+        """Passes over the rows before that of the row which `advance` gave last."""
+        return self._epoch
+
     def advance(self) -> int:
         """The next row's number."""
         if self._position == len(self._order):

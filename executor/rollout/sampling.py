@@ -61,14 +61,16 @@ class TemperedSampler(Sampler):
         return super().sample(logits, sampling_metadata, "raw_logprobs")[0], log_probs
 
 
-def response_seed(seed: int, iteration: int, prompt_id: int, response: int) -> int:
-    """A seed below 2^63 that depends on these four alone, not on replica or place in the batch.
+def response_seed(seed: int, iteration: int, prompt_id: int, response: int, epoch: int = 0) -> int:
+    """A seed below 2^63 that depends on these alone, not on replica or place in the batch.
 
     Args:
         seed: of the run.
         iteration: that the response is generated in.
         prompt_id: of the prompt in the data.
         response: number among the prompt's responses.
+        epoch: passes over the data before the one that the prompt is drawn in. An iteration that
+            ends one, or draws again, has a prompt twice, and other responses to it.
     """
-    text = f"{seed}/{iteration}/{prompt_id}/{response}".encode()
+    text = f"{seed}/{iteration}/{prompt_id}/{response}{f'/{epoch}' if epoch else ''}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1

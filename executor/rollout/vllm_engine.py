@@ -156,16 +156,16 @@ class VllmEngine:
             prompts = prompts.with_columns(group=torch.arange(prompts.num_rows))
         rows = prompts.take(torch.arange(prompts.num_rows).repeat_interleave(responses_per_prompt))
         numbers = torch.arange(responses_per_prompt).repeat(prompts.num_rows)
-        ids = zip(rows.tensor("prompt_id").tolist(), numbers.tolist(), strict=True)
+        ids = zip(rows.tensor("prompt_id").tolist(), numbers.tolist(), _epochs(rows), strict=True)
         parameters = [
             sampling_params(
                 self._rollout,
-                seed=response_seed(self._seed, iteration, prompt_id, number),
+                seed=response_seed(self._seed, iteration, prompt_id, number, epoch),
                 greedy=greedy,
                 max_response_tokens=max_response_tokens,
                 end_tokens=end_tokens,
             )
-            for prompt_id, number in ids
+            for prompt_id, number, epoch in ids
         ]
         with undisturbed():
             completed = self._complete(_token_lists(rows), parameters)
@@ -196,12 +196,12 @@ class VllmEngine:
         names = ("request", "prompt_id", "iteration", "number")
         numbers = zip(*(requests.tensor(name).tolist() for name in names), strict=True)
         with undisturbed():
-            for tokens, (name, prompt_id, iteration, number) in zip(
-                _token_lists(requests), numbers, strict=True
+            for tokens, (name, prompt_id, iteration, number), epoch in zip(
+                _token_lists(requests), numbers, _epochs(requests), strict=True
             ):
                 parameters = sampling_params(
                     self._rollout,
-                    seed=response_seed(self._seed, iteration, prompt_id, number),
+                    seed=response_seed(self._seed, iteration, prompt_id, number, epoch),
                     greedy=greedy,
                     max_response_tokens=max_response_tokens,
                     end_tokens=end_tokens,
@@ -359,6 +359,14 @@ class VllmEngine:
 def _token_lists(rows: Batch) -> list[list[int]]:
     prompts = rows.ragged("prompt_tokens")
     return [] if not rows.num_rows else [tokens.tolist() for tokens in prompts.rows()]
+
+
+def _epochs(rows: Batch) -> list[int]:
+    """Passes over the data before each row's prompt was drawn."""
+    if "prompt_epoch" not in rows:
+        return [0] * rows.num_rows
+    found: list[int] = rows.tensor("prompt_epoch").tolist()
+    return found
 
 
 def response_columns(completions: Sequence[CompletionOutput]) -> dict[str, Column]:

@@ -105,20 +105,23 @@ class RunningOps:
 
     def group_normalise(self, rewards: Values) -> Values:
         """See `Ops`."""
-        return self._values(
+        found = self._values(
             rewards, numeric_steps.group_normalise, rewards.rows, rewards.rollout.rows
         )
+        return self._noted("advantages", found)
 
     def leave_one_out(self, rewards: Values) -> Values:
         """See `Ops`."""
-        return self._values(
+        found = self._values(
             rewards, numeric_steps.leave_one_out, rewards.rows, rewards.rollout.rows
         )
+        return self._noted("advantages", found)
 
     def batch_normalise(self, rewards: Values) -> Values:
         """See `Ops`."""
         gamma = self._iteration.settings.gamma
-        return self._values(rewards, numeric_steps.batch_normalise, rewards.rows, gamma=gamma)
+        found = self._values(rewards, numeric_steps.batch_normalise, rewards.rows, gamma=gamma)
+        return self._noted("advantages", found)
 
     def subtract(self, rewards: Values, baseline: Values) -> Values:
         """See `Ops`."""

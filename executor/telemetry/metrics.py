@@ -28,6 +28,8 @@ _NAMES_OF_KIND = {
     "iteration": "step",
 }
 QUANTILES = (50, 90, 99)
+ROUNDING = 1e-6
+"""Share of the largest return below which a spread is that of rounding."""
 _NOT_PER_TOKEN = {"update_weights", "save_checkpoint", "step"}
 _TRAINING_NAMES = {"learning_rate": "lr"}
 
@@ -162,7 +164,8 @@ def _elements(column: Tensor | Ragged) -> Tensor:
 def _explained_variance(values: Tensor, returns: Tensor) -> dict[str, float]:
     """1 − Var(returns − values) ÷ Var(returns): 1 is a perfect critic, 0 one that knows nothing."""
     spread = returns.double().var(correction=0)
-    if spread == 0:
+    # Returns that are equal but for rounding have nothing to explain.
+    if spread <= (ROUNDING * returns.double().abs().max().clamp(min=1e-30)) ** 2:
         return {}
     unexplained = (returns.double() - values.double()).var(correction=0)
     return {"critic/vf_explained_var": float(1 - unexplained / spread)}

@@ -22,6 +22,8 @@ from automap.planner.targets import AUTOMAP
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
 """Roles that begin with another role's weights unless they are given their own."""
+VALUE_ROLES = ("critic", "cost_critic")
+"""Roles that begin with the actor's weights where what they value is a function."""
 Engine = Literal["megatron", "fsdp"]
 
 
@@ -111,7 +113,7 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
     setups = {}
     for copy in placement.copies:
         model = job.models[copy.role]
-        folder = _folder_of(copy.role, settings)
+        folder = _folder_of(job, copy.role, settings)
         calls = tuple(call for call in placement.calls if call.copy_id == copy.id)
         training = settings.training_of(copy.role)
         setups[copy.id] = ModelSetup(
@@ -182,9 +184,18 @@ def end_tokens(folder: Path | None) -> tuple[int, ...]:
     return ()
 
 
-def _folder_of(role: str, settings: RunSettings) -> Path | None:
+def _folder_of(job: Job, role: str, settings: RunSettings) -> Path | None:
+    """Its own, or that of the role whose weights it begins with, or, of a critic, the actor's.
+
+    Where what it values is a function, a critic of the actor's sizes begins as the policy, with a
+    new head.
+    """
     models: Mapping[str, Path] = settings.models
-    return models.get(role) or models.get(_SAME_WEIGHTS.get(role, role))
+    same = _SAME_WEIGHTS.get(role, role)
+    if role in VALUE_ROLES and same not in job.models and "actor" in job.models:
+        alike = job.models[role].architecture == job.models["actor"].architecture
+        same = "actor" if alike else same
+    return models.get(role) or models.get(same)
 
 
 def _seed_of(role: str, settings: RunSettings) -> int:

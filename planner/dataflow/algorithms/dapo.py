@@ -32,8 +32,6 @@ def dapo(models: Models, prompts: Data, ops: Ops) -> None:
         old_log_probs=old,
         advantages=ops.group_normalise(rewards),
         reference_log_probs=reference.for_loss,
-        clip_low=0.2,
-        clip_high=0.28,
     )
 
 

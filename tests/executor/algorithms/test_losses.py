@@ -17,7 +17,7 @@ from automap.executor.engines.training_engine import Loss
 from automap.executor.settings import AlgorithmSettings
 from tests.executor.padding import pad_rows
 
-SETTINGS = AlgorithmSettings(aggregate="token_mean", kl_estimator="k3")
+SETTINGS = AlgorithmSettings(clip_high=0.2, aggregate="token_mean", kl_estimator="k3")
 CLIP = Clip(0.2, 0.2)
 
 
@@ -506,3 +506,14 @@ class TestBuild:
     def test_open_settings_are_refused(self) -> None:
         with pytest.raises(ValueError, match="resolve_settings"):
             build_loss("ppo_clip", AlgorithmSettings(), {"advantages": 1})
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("dapo", 0.28), ("grpo", 0.2), ("own", 0.2)])
+def test_the_upper_clip_is_the_algorithms_unless_it_is_given(
+    algorithm: str, expected: float
+) -> None:
+    left_out = resolve_settings(AlgorithmSettings(), algorithm=algorithm, kl="none")
+    assert left_out.clip_high == expected
+    given = AlgorithmSettings(clip_high=0.5, clip_low=0.1)
+    resolved = resolve_settings(given, algorithm=algorithm, kl="none")
+    assert (resolved.clip_low, resolved.clip_high) == (0.1, 0.5)

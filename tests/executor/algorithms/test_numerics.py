@@ -342,5 +342,7 @@ class TestOthers:
             True,
         )
         assert resolve_settings(plain, algorithm="safe_rlhf", kl="none").whiten_advantages is False
-        own = AlgorithmSettings(aggregate="token_mean", whiten_advantages=False, kl_estimator="k2")
+        own = AlgorithmSettings(
+            aggregate="token_mean", clip_high=0.3, whiten_advantages=False, kl_estimator="k2"
+        )
         assert resolve_settings(own, algorithm="grpo", kl="loss") == own

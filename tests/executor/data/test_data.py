@@ -47,6 +47,15 @@ def test_rows_of_both_formats_arrive_with_ids_and_answers(tmp_path: Path, kind: 
     assert answers_of(batch.ragged("answer")) == [f"größer {number}" for number in numbers]
 
 
+def test_prompts_say_in_which_pass_over_the_data_they_are_drawn(tmp_path: Path) -> None:
+    data = stream(jsonl(tmp_path, ROWS))
+    epochs = [data.next_batch(4).tensor("prompt_epoch").tolist() for _ in range(5)]
+    assert [each for batch in epochs for each in batch] == [0] * 10 + [1] * 10
+    again = stream(jsonl(tmp_path, ROWS))
+    again.load_state(data.state())
+    assert again.next_batch(1).tensor("prompt_epoch").tolist() == [2]
+
+
 def test_answers_may_lie_in_a_struct_be_empty_or_be_numbers(tmp_path: Path) -> None:
     rows = [
         {"prompt": [1], "reward_model": {"ground_truth": truth}} for truth in ("72", "", 3, [1, 2])

@@ -216,6 +216,12 @@ def check_rows(engine: "VllmEngine") -> None:
     assert [row.tolist() for row in batch.ragged("prompt_tokens").rows()][3:6] == [PROMPTS[1]] * 3
     assert not batch.tensor("finished").any()
     assert set(batch.ragged("response_tokens").lengths.tolist()) == {12}
+    # A prompt that an iteration draws twice has other responses the second time.
+    twice = prompts_of([PROMPTS[0]] * 2).with_columns(prompt_id=torch.tensor([100, 100]))
+    again = twice.with_columns(prompt_epoch=torch.tensor([0, 1]))
+    same, other = (rows_of(generate(engine, each)) for each in (twice, again))
+    assert same[:2] == same[2:] == other[:2]
+    assert other[2:] != other[:2]
     grouped = generate(engine, prompts.with_columns(group=torch.tensor([5, 6, 7, 8])))
     assert grouped.tensor("group").tolist() == [5, 5, 6, 6, 7, 7, 8, 8]
 

@@ -113,6 +113,6 @@ def test_the_ranks_experts_together_are_all_that_were_chosen(ranks: int) -> None
 
 
 def test_seeds_differ_in_every_argument() -> None:
-    seeds = {response_seed(*four) for four in product(range(4), repeat=4)}
-    assert len(seeds) == 4**4
+    seeds = {response_seed(*five) for five in product(range(4), repeat=5)}
+    assert len(seeds) == 4**5
     assert all(0 <= seed < 2**63 for seed in seeds)
