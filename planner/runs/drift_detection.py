@@ -20,6 +20,10 @@ COUNTS = 0.01
 """Share of an iteration's seconds below which the deviation of a call explains nothing."""
 
 
+NO_SECONDS = 2e-6
+"""Planned seconds of a call whose spec gives none: a schedule has no call of less than 1e-6."""
+
+
 class _Model(Documented, BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -188,6 +192,8 @@ def in_words(found: Drift) -> list[str]:
 
 
 def _seconds(each: Deviation) -> str:
+    if each.planned <= NO_SECONDS:
+        return f"{each.measured:.3g} s, and was planned as taking none"
     return (
         f"{each.measured:.3g} s, {each.ratio:.2f} times the {each.planned:.3g} s that were planned"
     )

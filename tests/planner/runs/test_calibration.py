@@ -450,3 +450,9 @@ def test_a_report_of_another_plan_is_refused(
     code, _, err = call(capsys, "calibrate", *arguments)
     assert code == 2
     assert "of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())
+
+
+def test_a_function_without_seconds_is_no_multiple_of_none() -> None:
+    calls = {"reward.forward": Deviation(planned=1e-6, measured=0.018)}
+    found = drift(Deviation(planned=1.0, measured=2.0), calls)
+    assert in_words(found)[1] == "reward.forward takes 0.018 s, and was planned as taking none"
