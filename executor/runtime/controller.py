@@ -127,7 +127,7 @@ class Controller:
         self._planned = planned_calls(plan)
         self._streamed = streamed_calls(plan)
         self._calls = {call.id: call for call in self.placement.calls}
-        self.is_continuous = plan.spec.search.continuous_rollouts
+        self.is_continuous = bool(plan.spec.search.continuous_rollouts)
         """Whether responses flow, and an iteration takes what has come."""
         self.ahead = 0 if self.is_continuous else iterations_ahead(self._planned)
         """How many iterations the plan begins before one ends."""

@@ -84,17 +84,18 @@ def warnings(job: Job) -> list[str]:
     ]
 
 
-def unused_pools(job: Job, copies: Sequence[CopyPlacement]) -> Iterator[str]:
+def unused_pools(job: Job, copies: Sequence[CopyPlacement], *, tolerance: float) -> Iterator[str]:
     """Name the pools of which the fastest plan uses nothing: users look for why."""
     if job.spec.search.objective != "throughput":
         return
     used = {copy.pool for copy in copies}
+    by = f"more than {100 * tolerance:.3g} % faster" if tolerance else "faster"
     for number, pool in enumerate(job.pools):
         if pool.name not in used:
             yield (
                 f"cluster.pools.{number}: nothing is placed on the {pool.usable_gpus} GPUs of "
                 f"{pool.name}: a copy of a model lies in one pool, and no plan that was found is "
-                "faster with one there"
+                f"{by} with one there"
             )
 
 

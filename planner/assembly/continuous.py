@@ -113,7 +113,7 @@ def _room_for_cache(pricing: Pricing, call: PricedCall, copy: PricedCopy) -> int
 def pricing_by_batches(pricing: Pricing) -> Pricing:
     """The cost model of the same job whose generations drain."""
     search = pricing.job.spec.search.model_copy(
-        update={"continuous_rollouts": False, "keep_cache_at_sync": False}
+        update={"continuous_rollouts": False, "keep_cache_at_sync": None}
     )
     spec = pricing.job.spec.model_copy(update={"search": search})
     return replace(pricing, job=replace(pricing.job, spec=spec))

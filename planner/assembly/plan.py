@@ -197,7 +197,8 @@ def plan_from(
     continuous = continuous_report(pricing, calls, copies)
     said = list(continuous_lines(job, continuous))
     if report.status != "given":
-        said += unused_pools(job, placement.copies)
+        tolerance = report.within_tolerance or 0.0
+        said += unused_pools(job, placement.copies, tolerance=tolerance)
     plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,

@@ -24,7 +24,8 @@ LITTLE = 0.05
 
 def wrong_continuous(subject: Subject) -> Iterator[str]:
     """Everything that a plan with continuous rollouts does or states wrongly."""
-    report, wanted = subject.plan.continuous, subject.job.spec.search.continuous_rollouts
+    report = subject.plan.continuous
+    wanted = bool(subject.job.spec.search.continuous_rollouts)
     if (report is not None) != wanted:
         has = "states" if report is not None else "does not state"
         yield f"the plan {has} a steady state, but search.continuous_rollouts is {wanted}"

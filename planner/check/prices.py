@@ -193,13 +193,16 @@ def wrong_prices(subject: Subject, prices: Prices) -> Iterator[str]:
         yield from _duration_is_the_price(
             sync_name(sync), seconds, prices.sync_seconds[sync.target_copy]
         )
-        yield from _receiver_gets_its_shard(subject, sync)
+        yield from _receiver_gets_its_weights(subject, sync)
     yield from caches_too_small(subject)
     yield from impossible_tails(subject)
 
 
-def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str]:
-    """Dense weights split over tensor ranks, experts over the larger group, both over stages."""
+def _receiver_gets_its_weights(subject: Subject, sync: WeightSync) -> Iterator[str]:
+    """Dense weights split over tensor ranks, experts over the larger group, both over stages.
+
+    Where one rank sends all weights, all of them.
+    """
     _, shadow = subject.sync_sides(sync)
     model, layout = subject.job.models[shadow.role], shadow.layout
     dense, experts = sync_bytes(model, subject.job.spec.workload)
@@ -210,8 +213,8 @@ def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str
         expected = dense + experts
     if sync.bytes_per_receiver != expected:
         yield (
-            f"{sync_name(sync)} brings {sync.bytes_per_receiver} bytes to a receiver, but its "
-            f"shard has {expected}"
+            f"{sync_name(sync)} brings {sync.bytes_per_receiver} bytes to a receiver, but "
+            f"{expected} are due to it"
         )
 
 

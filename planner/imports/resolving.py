@@ -19,7 +19,7 @@ def resolved(settings: Settings, spec: JobSpec) -> Job:
         except SpecError as error:
             settings.assume(f"the job is priced outside {name}: {error.message}")
         else:
-            if job.spec.search.continuous_rollouts and not spec.search.continuous_rollouts:
+            if job.spec.search.continuous_rollouts and spec.search.continuous_rollouts is None:
                 settings.assume("rollouts never drain (search.continuous_rollouts: true)")
             return job
     return resolve(spec)

@@ -169,7 +169,8 @@ def _cut(length: LengthSpec, longest: int) -> LengthSpec:
         return LengthSpec(histogram=[(min(x, float(longest)), w) for x, w in length.histogram])
     given = {name: getattr(length, name) for name in ("p50", "p90", "p99")}
     if length.mean is not None:
-        given["mean"] = max(float(int(length.truncated(longest).mean_tokens)), 1.0)
+        # The cut takes from the spread, which a percentile beside the mean would still state.
+        given = {"mean": max(float(int(length.truncated(longest).mean_tokens)), 1.0)}
     kept = {name: min(value, float(longest)) for name, value in given.items() if value is not None}
     return LengthSpec(**kept, max=longest)
 

@@ -50,6 +50,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
         TypeError: it is no spec, but perhaps the document of one.
     """
     need_spec(spec)
+    asked = spec.search.continuous_rollouts
     if spec.search.target is not None:
         spec = filled_in(spec, TARGETS[spec.search.target])
     rows = spec.workload.num_sequences * spec.workload.epochs
@@ -67,7 +68,12 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     _check_training_precision(job)
     _check_rollout_precision(job)
     _check_staleness(job)
-    _check_continuous(job)
+    try:
+        _check_continuous(job)
+    except SpecError as error:
+        if asked is None:  # then it is the target that generates so
+            raise _of_staleness(job, error) from None
+        raise
     _check_strategy(spec)
     check_constraints(job)
     return job
@@ -214,6 +220,18 @@ def _check_staleness(job: Job) -> None:
             f"{job.spec.search.staleness} iterations old",
             remedy="set it to 0, or use an algorithm with a ratio, for example grpo",
         )
+
+
+def _of_staleness(job: Job, error: SpecError) -> SpecError:
+    """What keeps rollouts from flowing, where nothing but the staleness asks for it."""
+    staleness = job.spec.search.staleness
+    why = error.message.removeprefix("is false, but search.continuous_rollouts needs ")
+    return SpecError(
+        "search.staleness",
+        f"{staleness} lets {job.target.name} generate without batches, on GPUs of their own, but "
+        f"{error.field}: {why}",
+        remedy="set it to 0 or 1",
+    )
 
 
 def _check_continuous(job: Job) -> None:

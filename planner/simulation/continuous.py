@@ -99,7 +99,7 @@ def replayed(
         replicas=int(engine_of(call).data_parallel_size[0]),
         turns=workload.turns,
         environment_seconds=workload.environment_seconds_per_turn,
-        keeps_cache=search.keep_cache_at_sync,
+        keeps_cache=bool(search.keep_cache_at_sync),
         train_seconds=train_seconds,
         pause_seconds=pause_seconds,
         waits=rules is None or rules.waits_for_oldest,

@@ -319,9 +319,9 @@ class Flow:
         Batches take what began first. What began with b batches trained is due in batch b + η.
         """
         setting, number = self.setting, len(self.out.finished_at)
+        self.finished.sort(key=lambda each: each.begun_at)
         if not setting.waits:
             return True
-        self.finished.sort(key=lambda each: each.begun_at)
         left = Counter(each.begun_at for each in self.finished[setting.batch :])
         for group in self.members.values():
             begun_at = [each.begun_at for each in group if each.begun_at >= 0]

@@ -127,7 +127,7 @@ class LengthSpec(BaseModel):
             bins = np.array(sorted(pair for pair in self.histogram if pair[1] > 0))
             return bins[:, 0], bins[:, 1] / bins[:, 1].sum()
         assert self.max is not None, "the validator wants it beside a mean or percentiles"
-        if self.max in (self.mean, self.p50):
+        if self.max == (self.p50 if self.mean is None else self.mean):
             return np.array([float(self.max)]), np.array([1.0])
         if self.mean is None:
             return _lengths_of_percentiles(self._percentiles, self.max), _CELL_WEIGHTS

@@ -1,6 +1,5 @@
 """What a search optimises, which plans it may consider, and how long it looks."""
 
-from operator import not_
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -66,6 +65,10 @@ MOST_STALENESS = 16
 """Most iterations by which a spec may let rollouts lag behind."""
 
 
+def _is_open(given: object) -> bool:
+    return given is None
+
+
 def _own_name(given: object) -> object:
     return OTHER_OBJECTIVE_NAMES.get(given, given) if isinstance(given, str) else given
 
@@ -107,20 +110,22 @@ class SearchSpec(SpecModel):
         description="Iterations by which rollout weights may lag behind training; 0: on-policy. "
         "Above 0 iterations overlap, whatever iteration_barrier says",
     )
-    continuous_rollouts: bool = Field(
-        default=False,
-        exclude_if=not_,  # specs and plans without it read as they always did
+    continuous_rollouts: bool | None = Field(
+        default=None,
+        exclude_if=_is_open,  # specs and plans without it read as they always did
         description="Generate without batches, on GPUs that do nothing else: a finished response "
         "makes room for the next, training takes a batch whenever so many are finished, and "
         "weights come while responses are in flight. staleness bounds how many may be: with those "
-        "finished and not yet trained on at most (staleness + 1) iterations' responses",
+        "finished and not yet trained on at most (staleness + 1) iterations' responses. Default: "
+        "false, and true where the target never generates in batches with that staleness",
     )
-    keep_cache_at_sync: bool = Field(
-        default=False,
-        exclude_if=not_,  # specs and plans without it read as they always did
+    keep_cache_at_sync: bool | None = Field(
+        default=None,
+        exclude_if=_is_open,  # specs and plans without it read as they always did
         description="With continuous_rollouts: responses in flight keep the cache that older "
         "weights computed (PipelineRL). false: new weights compute it again, one more prefill of "
-        "all that is in flight with every weight sync (AReaL)",
+        "all that is in flight with every weight sync (AReaL). Default: as the target does, else "
+        "false",
     )
     iteration_barrier: bool = Field(
         default=True,

@@ -11,7 +11,7 @@ from automap.planner.plan.types import ResultModel
 from automap.planner.spec import JobSpec
 from automap.planner.studies.advice_offers import decisions_of
 from automap.planner.studies.export_into import OF_THE_RUN
-from automap.planner.targets.tables import TARGETS, inside, left_open
+from automap.planner.targets.tables import TARGETS, inside, left_open, left_to
 
 KL_COEFFICIENTS = {"kl_coefficient", "kl_loss_coefficient"}
 """Weights of the KL divergence: one for loss and reward, or one for each."""
@@ -114,11 +114,13 @@ def _value(setting: LaunchSetting) -> Any:
 def inside_another(spec: JobSpec, target: str) -> JobSpec:
     """The job of a launch as it is planned for another framework.
 
-    What generates, whether sequences are packed and where the divergence is are as that has them.
+    What generates, whether in batches, whether sequences are packed and where the divergence is are
+    as that has them.
     """
     [table] = [each for each in TARGETS.values() if each.name == target]
     workload = spec.workload
     given = {name: getattr(workload, name) for name in workload.model_fields_set}
     for name in left_open(spec, table):
         given.pop(name, None)
-    return inside(spec.model_copy(update={"workload": type(workload)(**given)}), table.name)
+    update = {"workload": type(workload)(**given), "search": left_to(spec, table)}
+    return inside(spec.model_copy(update=update), table.name)

@@ -3,6 +3,7 @@
 from automap.planner.errors import InfeasibleError, NotExportableError, SpecError
 from automap.planner.exports import exporting
 from automap.planner.exports.launch import Launch
+from automap.planner.frameworks.description import framework
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate
 
@@ -19,6 +20,7 @@ def export(plan: Plan, target: str) -> Launch:
         PlanCheckError: the plan fails the check.
         SpecError: no such framework is described.
     """
+    target = framework(target).target
     launch = exporting.export(plan, target)
     if plan.spec.search.target == target:
         return launch

@@ -26,7 +26,7 @@ from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import MAX_NODES, JobSpec, TargetName, need_spec
 from automap.planner.studies.schedules import USUAL_STALENESS
-from automap.planner.targets.tables import inside
+from automap.planner.targets.tables import TARGETS, filled_in, inside
 
 LeverKind = Literal[
     "asynchrony", "precision", "engine", "permission", "schedule", "adapters", "nodes", "gpu"
@@ -101,6 +101,8 @@ def levers(
     started = time.perf_counter()
     need_spec(spec)
     spec = _searched(inside(spec, target), simplicity_tolerance=0.0)
+    assert spec.search.target is not None, "it is inside of one"
+    target = spec.search.target
     try:
         plan = _best(spec)
     except PlanningError as error:
@@ -154,7 +156,11 @@ def _older(spec: JobSpec) -> Iterator[Change]:
     if older is not None:
         iterations = "iteration" if older == 1 else "iterations"
         text = f"let rollouts be {older} {iterations} old (search.staleness: {older})"
-        yield Change(("target",), text, _searched(spec, staleness=older))
+        changed = _searched(spec, staleness=older)
+        if search.target is not None and not search.continuous_rollouts:
+            flows = filled_in(changed, TARGETS[search.target]).search.continuous_rollouts
+            text += ", and so generate without batches" if flows else ""
+        yield Change(("target",), text, changed)
     if not search.continuous_rollouts:
         staleness = max(search.staleness, USUAL_STALENESS)
         text = (

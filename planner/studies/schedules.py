@@ -70,7 +70,7 @@ def schedules(spec: JobSpec, *, tell: Callable[[str], None] = lambda _: None) ->
 
 
 def _schedules(spec: JobSpec) -> Iterator[tuple[Schedule, dict[str, Any]]]:
-    batches = {"continuous_rollouts": False, "keep_cache_at_sync": False}
+    batches = {"continuous_rollouts": False, "keep_cache_at_sync": None}
     yield "synchronous", {"staleness": 0, "iteration_barrier": True, **batches}
     yield "one step off", {"staleness": 1, **batches}
     asked = spec.search.staleness if spec.search.continuous_rollouts else USUAL_STALENESS

@@ -12,7 +12,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve, with_table
 from automap.planner.plan.runs_with import refusals
 from automap.planner.plan.types import Plan, ResultModel
-from automap.planner.spec import JobSpec, TargetName, need_spec
+from automap.planner.spec import JobSpec, TargetName, need_spec, with_version
 from automap.planner.studies.conversion import inside_another
 from automap.planner.studies.planned import best_plan
 from automap.planner.targets.limits import limits
@@ -83,7 +83,8 @@ def target_costs(
     need_spec(spec)
     known: dict[str, Plan | None] = {}
     found, best = list[_Found](), dict[str, Plan]()
-    for target in targets:
+    for name in targets:
+        target = next(each for each in TARGETS if each == with_version(name))
         each = _found(spec, target, known, by_limit=by_limit, nearest=nearest, tell=tell)
         found.append(each)
         free, own = known.get(each.key), each.cost.plan
@@ -170,13 +171,20 @@ def _key(job: Job) -> str:
     """What tells a job from others, whatever is to run it."""
     search = job.spec.search.model_copy(update={"target": None})
     spec = job.spec.model_copy(update={"search": search}).model_dump_json()
-    return f"{job.max_out_of_memory_probability} {spec}"
+    # Without batches a target's rules are a part of the job: what waits for what.
+    rules = job.target.continuous if job.spec.search.continuous_rollouts else None
+    return f"{job.max_out_of_memory_probability} {rules} {spec}"
 
 
 def _plan_freely(job: Job, key: str, known: dict[str, Plan | None]) -> None:
     """Have the best plan without any target be `known`, None if not found in time."""
     if key not in known:
-        free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
+        flows = job.spec.search.continuous_rollouts
+        free = replace(
+            ANY,
+            continuous=job.target.continuous if flows else ANY.continuous,
+            max_out_of_memory_probability=job.max_out_of_memory_probability,
+        )
         try:
             known[key] = best_plan(with_table(job, free))
         except NoSolutionInTimeError:

@@ -78,6 +78,7 @@ AUTOMAP = Target(
     cuda_only=True,
     tails=False,
     continuous=ContinuousRules(
+        cache_is_asked=True,
         trains_one_batch=False,
         # Dynamic sampling draws until a batch is full of groups that it keeps.
         not_algorithms=frozenset({"dapo"}),

@@ -11,8 +11,10 @@ class ContinuousRules:
 
     only: bool = False
     """Where the staleness leaves room, it never generates in batches."""
-    keeps_cache: bool | None = None
-    """Whether responses in flight keep their cache when weights come; None: as the spec asks."""
+    keeps_cache: bool = False
+    """Whether responses in flight keep their cache when weights come, where a spec does not say."""
+    cache_is_asked: bool = False
+    """Whether a spec may say so; otherwise it is always as `keeps_cache` has it."""
     trains_one_batch: bool = True
     """A batch is scored and trained on before the next is taken. Else so many may be finished and
     not yet trained on as half of the staleness allows."""
@@ -32,20 +34,30 @@ class ContinuousRules:
             return None
         if algorithm in self.not_algorithms:
             return field, f"it is true, and {algorithm} drains batches"
-        if self.keeps_cache not in (None, search.keep_cache_at_sync):
-            found = "true, and new weights drop" if search.keep_cache_at_sync else "false, and keep"
+        kept = search.keep_cache_at_sync
+        if not self.cache_is_asked and kept not in (None, self.keeps_cache):
+            found = "true, and new weights drop" if kept else "false, and new weights keep"
             return "search.keep_cache_at_sync", f"it is {found} the cache of what is in flight"
         return None
 
     def left_open(self, search: SearchSpec) -> dict[str, bool]:
         """What a target does where a spec does not say it."""
         found: dict[str, bool] = {}
-        if self._never_drains(search):
+        if search.continuous_rollouts is None and self._never_drains(search):
             found["continuous_rollouts"] = True
         flows = found.get("continuous_rollouts", search.continuous_rollouts)
-        if flows and self.keeps_cache is not None:
+        if flows and search.keep_cache_at_sync is None:
             found["keep_cache_at_sync"] = self.keeps_cache
-        return {name: value for name, value in found.items() if name not in search.model_fields_set}
+        return found
+
+    def decides(self, search: SearchSpec) -> dict[str, None]:
+        """Settings of a search that a target decides, as left open."""
+        found: dict[str, None] = {}
+        if self._never_drains(search) or not search.staleness:
+            found["continuous_rollouts"] = None
+        if not self.cache_is_asked:
+            found["keep_cache_at_sync"] = None
+        return found
 
     def training_slack(self, staleness: int) -> int:
         """Iterations by which training may be behind the newest finished batch.

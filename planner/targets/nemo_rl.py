@@ -68,5 +68,5 @@ NEMO_RL = FrameworkTarget(
     offloads_to_generate=True,
     shared_reference=True,
     # grpo.async_grpo.in_flight_weight_updates; without it batches drain before weights come.
-    continuous=ContinuousRules(),
+    continuous=ContinuousRules(keeps_cache=True, cache_is_asked=True),
 )

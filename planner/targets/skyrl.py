@@ -88,8 +88,11 @@ SKYRL = FrameworkTarget(
         ("critic", "train"),
         ("actor", "train"),
     ),
-    # As AReaL (train/fully_async_trainer.py), but engines pause and keep the cache.
-    continuous=ContinuousRules(only=True, keeps_cache=True, waits_for_oldest=False),
+    # As AReaL (train/fully_async_trainer.py), but engines pause, and keep the cache unless
+    # trainer.fully_async.clear_kv_cache_on_weight_sync says otherwise.
+    continuous=ContinuousRules(
+        only=True, keeps_cache=True, cache_is_asked=True, waits_for_oldest=False
+    ),
     packed_context=True,
     shared_reference=True,
 )

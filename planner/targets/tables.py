@@ -2,7 +2,14 @@
 
 from typing import get_args
 
-from automap.planner.spec import JobSpec, RolloutEngine, TargetName, TrainingStack
+from automap.planner.spec import (
+    JobSpec,
+    RolloutEngine,
+    SearchSpec,
+    TargetName,
+    TrainingStack,
+    with_version,
+)
 from automap.planner.targets.areal import AREAL
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
@@ -29,7 +36,7 @@ ANY = Target(
         TrainingCapabilities(name="any", stacks=("fsdp", *get_args(TrainingStack))),
     ),
     rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
-    continuous=ContinuousRules(trains_one_batch=False),
+    continuous=ContinuousRules(cache_is_asked=True, trains_one_batch=False),
     # Published plans had no margin of this kind and were not simplified, nor is what reproduces
     # them.
     max_out_of_memory_probability=1.0,
@@ -42,9 +49,10 @@ TARGETS: dict[TargetName, Target] = {
 
 
 def inside(spec: JobSpec, name: TargetName) -> JobSpec:
-    """The job as it is planned for a target, and no strategy."""
-    search = spec.search.model_copy(update={"target": name, "strategy": None})
-    return filled_in(spec.model_copy(update={"search": search}), TARGETS[name])
+    """The job as it is planned for a target, and no strategy; a framework's name may be alone."""
+    known = next(each for each in TARGETS if each == with_version(name))
+    search = spec.search.model_copy(update={"target": known, "strategy": None})
+    return filled_in(spec.model_copy(update={"search": search}), TARGETS[known])
 
 
 def filled_in(spec: JobSpec, target: Target) -> JobSpec:
@@ -62,6 +70,14 @@ def filled_in(spec: JobSpec, target: Target) -> JobSpec:
         "search": search.model_copy(update=flow),
     }
     return spec.model_copy(update=update)
+
+
+def left_to(spec: JobSpec, target: Target) -> SearchSpec:
+    """The search of a job with what another target decides, or cannot do, left open."""
+    rules = target.continuous
+    flow = ("continuous_rollouts", "keep_cache_at_sync")
+    decided = dict.fromkeys(flow) if rules is None else rules.decides(spec.search)
+    return spec.search.model_copy(update=decided)
 
 
 def left_open(spec: JobSpec, target: Target) -> dict[str, object]:

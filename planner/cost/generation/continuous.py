@@ -93,7 +93,7 @@ class Admission:
             most=accepted * (batches + 1),
             least=accepted * batches,
             group=workload.responses_per_prompt,
-            keeps_cache=search.keep_cache_at_sync,
+            keeps_cache=bool(search.keep_cache_at_sync),
             batches=batches,
             waits=rules is None or rules.waits_for_oldest,
         )

@@ -75,10 +75,9 @@ def _add_cluster(subject: Subject, lines: Lines) -> None:
     lines.add("staleness", max(staleness, 1), because)
     lines.add("importance_correction", staleness > 0, because)
     search = subject.job.spec.search
-    because = f"search.continuous_rollouts: {search.continuous_rollouts}"
-    lines.add("weights_in_flight", search.continuous_rollouts, because)
-    again = search.continuous_rollouts and not search.keep_cache_at_sync
-    because = f"search.keep_cache_at_sync: {search.keep_cache_at_sync}"
+    flows, keeps = bool(search.continuous_rollouts), bool(search.keep_cache_at_sync)
+    lines.add("weights_in_flight", flows, f"search.continuous_rollouts: {flows}")
+    because, again = f"search.keep_cache_at_sync: {keeps}", flows and not keeps
     lines.add("caches_again", again, because)
 
 

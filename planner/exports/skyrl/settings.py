@@ -63,6 +63,9 @@ def _add_synchrony(subject: Subject, lines: Lines) -> None:
         return
     lines.add("staleness", staleness, because)
     lines.add("parallel_groups", *prompts_at_once(subject))
+    keeps = bool(spec.search.keep_cache_at_sync)
+    again = bool(spec.search.continuous_rollouts) and not keeps
+    lines.add("caches_again", again, f"search.keep_cache_at_sync: {keeps}")
     lines.add("full_batches", spec.algorithm == "dapo", f"algorithm: {spec.algorithm}")
 
 

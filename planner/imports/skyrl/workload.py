@@ -243,4 +243,8 @@ def _search(settings: Settings) -> dict[str, Any]:
         told = f"{settings.where('staleness')}: more than {MAX_STALENESS} batches"
         settings.refuse(told, f"give at most {MAX_STALENESS}")
     settings.assume(f"rollouts are {staleness} iterations ahead (search.staleness)")
-    return {"staleness": min(staleness, MAX_STALENESS)}
+    found: dict[str, Any] = {"staleness": min(staleness, MAX_STALENESS)}
+    again = settings.needless("caches_again") and settings.flag("caches_again")
+    if staleness > 1:
+        found |= {"continuous_rollouts": True, "keep_cache_at_sync": not again}
+    return found

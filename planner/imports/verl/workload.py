@@ -273,7 +273,22 @@ def _search(settings: Settings, pools: Pools) -> dict[str, Any]:
         found["staleness"] = min(staleness, MAX_STALENESS)
         for decision in ("version_span", "stale_responses", "syncs", "weight_transfer"):
             settings.needless(decision)
+        _note_waits(settings, found["staleness"])
     return found
+
+
+def _note_waits(settings: Settings, staleness: int) -> None:
+    """Note stale responses that nothing waits for: the price has batches wait."""
+    strategy = settings.value("stale_responses")
+    span = settings.whole("version_span")
+    if staleness < 2 or (strategy == "wait" and span is not None and span <= staleness + 1):
+        return
+    told = (
+        f"{settings.where('stale_responses')}: batches do not wait for responses older than "
+        f"{staleness} iterations, as the price has it: it may be too slow where few responses are "
+        "very long"
+    )
+    settings.note("not priced", told, settings.given("stale_responses"))
 
 
 def mistakes(error: ValidationError) -> list[str]:

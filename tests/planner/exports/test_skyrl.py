@@ -265,7 +265,7 @@ def broken() -> dict[str, Plan]:
         "staleness_together": respecified(grpo, "search", staleness=1, target="any"),
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
-        "continuous": respecified(stale, "search", keep_cache_at_sync=False),
+        "continuous": respecified(stale, "search", continuous_rollouts=False),
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),

@@ -162,6 +162,13 @@ def test_arguments_are_checked() -> None:
         spec.discretised(1)
 
 
+@pytest.mark.parametrize("given", [{"mean": 850, "p50": 900, "max": 900}])
+def test_a_mean_counts_where_a_percentile_is_the_maximum(given: dict[str, float]) -> None:
+    found = LengthSpec.model_validate(given)
+    lengths, weights = found.distribution()
+    assert float(lengths @ weights) == pytest.approx(found.mean_tokens, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "level", "tokens"),
     [("p50", 0.5, 4500), ("p90", 0.9, 6500), ("p90", 0.9, 12000), ("p99", 0.99, 30000)],
