@@ -82,7 +82,7 @@ _MEGATRON = frozenset(
 _FSDP = frozenset({"ampere, dense", "hopper, dense"})
 SEEN: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("megatron-core", "nemo-rl", "verl-megatron", "automap-megatron"), _MEGATRON),
-    **dict.fromkeys(("fsdp", "transformers", "verl", "transformers-filled"), _FSDP),
+    **dict.fromkeys(("fsdp", "transformers", "verl", "transformers-filled", "automap-fsdp"), _FSDP),
     "fsdp-eager": frozenset({"hopper, dense"}),
     "megatron-2021": frozenset({"volta, dense", "ampere, dense"}),
     "megatron-2022": frozenset({"ampere, dense"}),

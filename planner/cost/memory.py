@@ -21,7 +21,14 @@ from automap.planner.cost.shards import (
 from automap.planner.cost.stacks import stack_of
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
+from automap.planner.layout import (
+    OFFLOADS,
+    SHARDINGS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Layouts,
+)
 from automap.planner.spec import WorkloadSpec
 
 OPTIMIZER_SHARDED = SHARDINGS.index("optimizer")
@@ -305,9 +312,13 @@ def gathered_layer_bytes(
     weights = np.where(several & (layouts.sharding == FULLY_SHARDED), two, 0)
     if model.lora_rank is not None:
         return weights, np.zeros_like(weights)
-    reduced = several & (layouts.sharding >= GRADIENT_SHARDED)
-    kept = stack_of(workload).memory
+    kept, reduced = stack_of(workload).memory, gradients_are_reduced(layouts)
     return weights, np.where(reduced, kept.gradient_bytes * largest, element * table)
+
+
+def gradients_are_reduced(layouts: Layouts) -> BoolArray:
+    """Where gradients [layout] are reduced layer by layer, each to the shard that a rank keeps."""
+    return (data_shards(layouts) > 1) & (layouts.sharding >= GRADIENT_SHARDED)
 
 
 def communication_buffer_bytes(

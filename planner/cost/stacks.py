@@ -46,6 +46,12 @@ class StackMemory:
     """Bytes of the flat buffer through which gradients are reduced."""
     logit_bytes: int = constants.TRAIN_LOGITS_BYTES
     """Bytes per logit in training."""
+    scored_logit_bytes: int = constants.FORWARD_LOGITS_BYTES
+    """Bytes per logit in scoring."""
+    logit_chunk_bytes: int = 0
+    """Bytes of fp32 logits on a GPU that exist at a time: training and scoring make those of a few
+    tokens after the other, and the backward pass makes them again and sums the head's gradient in
+    fp32. 0 where those of a whole micro-batch are there."""
     eight_bit_copy_bytes: int = 0
     """Bytes per weight that 8-bit copies take while a call computes: the cast copy and its
     transpose, which the products of all its micro-batches share. 0 where weights are cast anew for
@@ -108,6 +114,16 @@ class SoftwareStack:
     """Data ranks have equally many tokens, and so have micro-batches, which are filled up to a
     number of them. Otherwise each takes the next so many sequences, however long they are."""
     memory: StackMemory = StackMemory()
+
+
+def _in_chunks(memory: StackMemory) -> StackMemory:
+    """The memory of a stack whose logits are those of automap's executor.
+
+    executor/engines/log_probs.py has CHUNK_BYTES of them at a time. Scoring: a chunk's while the
+    next one's are divided by the temperature, fp32 each (3 x 4). Backward: log-probabilities, two
+    gradients in fp32, and one in 16 bits (3 x 4 + 2).
+    """
+    return replace(memory, logit_bytes=14, scored_logit_bytes=12, logit_chunk_bytes=256 * 2**20)
 
 
 MEGATRON_CORE = SoftwareStack(
@@ -193,7 +209,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             overlaps_stages=False,
             collective_slowdown=1.0,
             balances_tokens=True,
-            memory=replace(MEGATRON_CORE.memory, selective="core_attention"),
+            memory=_in_chunks(replace(MEGATRON_CORE.memory, selective="core_attention")),
         ),
         FSDP,
         TRANSFORMERS,
@@ -206,8 +222,15 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
         replace(
             TRANSFORMERS,
             name="transformers-filled",
-            summary="transformers with micro-batches filled with tokens, as in automap's executor",
+            summary="transformers with micro-batches filled with tokens",
             balances_tokens=True,
+        ),
+        replace(
+            TRANSFORMERS,
+            name="automap-fsdp",
+            summary="transformers-filled in automap's executor: logits in chunks",
+            balances_tokens=True,
+            memory=_in_chunks(TRANSFORMERS.memory),
         ),
         replace(
             FSDP,

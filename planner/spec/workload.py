@@ -17,6 +17,7 @@ TrainingStack = Literal[
     "transformers-filled",
     "verl-megatron",
     "automap-megatron",
+    "automap-fsdp",
     "torchtitan",
     "fsdp-eager",
     "megatron-2021",
@@ -33,6 +34,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "transformers-filled",
     "verl-megatron",
     "automap-megatron",
+    "automap-fsdp",
     "torchtitan",
     "fsdp-eager",
 )
@@ -100,13 +102,14 @@ class WorkloadSpec(SpecModel):
         default=None,
         description="Software that trains and scores, whose speed and memory the prices assume. "
         "Default: that of the engine that the plan chooses for each model (automap-megatron or "
-        "transformers-filled). "
+        "automap-fsdp). "
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; transformers, FSDP or ZeRO over Transformers' modules without a compiler; "
         "transformers-filled, that with micro-batches filled evenly with tokens; nemo-rl and verl, "
         "Megatron-core and that as these frameworks call it, filled as well, as of 2025; "
         "verl-megatron, verl's other engine, and automap-megatron, which overlap no gradients; "
+        "automap-fsdp, transformers-filled as automap's executor runs it; "
         "torchtitan of 2024; fsdp-eager "
         "(not compiled, Triton attention) of 2023; "
         "before flash attention megatron-2021, megatron-2022 with sequence parallelism, and "

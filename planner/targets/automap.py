@@ -33,7 +33,15 @@ MEGATRON = TrainingCapabilities(
 )
 FSDP = TrainingCapabilities(
     name="fsdp",
-    stacks=("transformers-filled", "transformers", "fsdp", "verl", "fsdp-eager", "pytorch-bf16"),
+    stacks=(
+        "automap-fsdp",
+        "transformers-filled",
+        "transformers",
+        "fsdp",
+        "verl",
+        "fsdp-eager",
+        "pytorch-bf16",
+    ),
     dimensions=frozenset({"tensor", "context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),

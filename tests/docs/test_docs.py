@@ -184,6 +184,8 @@ def test_every_stack_and_generation_is_documented_with_its_constants() -> None:
             kept.step_bytes,
             kept.eight_bit_copy_bytes,
             kept.logit_bytes,
+            kept.scored_logit_bytes,
+            kept.logit_chunk_bytes,
             kept.bucket_bytes,
         ]
         assert [float(cell.replace(",", "")) for cell in rows[name]] == expected, name

@@ -39,8 +39,12 @@ CUT_OR_LONG = {
 
 @cache
 def split_plan(tolerance: float, objective: str = "throughput") -> Plan:
-    """The best plan of this job has four ranges; one range of all GPUs is a little slower."""
-    changes = {FIELD: tolerance, "search__objective": objective}
+    """The best plan of this job has three ranges; one range of all GPUs is a little slower."""
+    changes = {
+        FIELD: tolerance,
+        "search__objective": objective,
+        "workload__prompts_per_iteration": 32,
+    }
     return make_plan(small_job("ppo", num_nodes=2, **changes))
 
 
@@ -116,7 +120,10 @@ def test_the_rest_of_the_tolerance_buys_memory() -> None:
 
 
 def memory_job(tolerance: float) -> JobSpec:
-    """GRPO of a 7B model on one node, whose log-probabilities are computed in large batches."""
+    """GRPO of a 7B model on one node, whose log-probabilities are computed in large batches.
+
+    It is priced as software that has the logits of a whole batch.
+    """
     model = {"architecture": "qwen2.5-7b"}
     return JobSpec.model_validate(
         {
@@ -129,6 +136,7 @@ def memory_job(tolerance: float) -> JobSpec:
                 "prompt_length": {"mean": 300, "max": 1024},
                 "response_length": {"p50": 2000, "p90": 5000, "p99": 8000, "max": 8192},
                 "updates_per_epoch": 4,
+                "training_stack": "verl",
             },
             "cluster": {"pools": [{"name": "h100", "gpu": "h100", "num_nodes": 1}]},
             "search": {"simplicity_tolerance": tolerance},

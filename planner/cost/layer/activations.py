@@ -9,13 +9,17 @@ from automap.planner.catalogue.layer_kinds import LatentAttention, Mlp
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.layer.attended import attends, mixer_width
+from automap.planner.cost.layer.logits import (
+    head_gradient_bytes,
+    head_state_bytes,
+    logits_bytes,
+)
 from automap.planner.cost.memory import product_precision
 from automap.planner.cost.peaks import peak_tokens
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import (
     attention_linears,
     local_key_value_heads,
-    padded_vocabulary,
 )
 from automap.planner.cost.stacks import STACKS, SoftwareStack, stack_of
 from automap.planner.cost.stage_layers import stage_layers
@@ -222,7 +226,6 @@ def activation_bytes(
     backward pass re-creates and the logits are not there at the same time. `first_stage`: what
     that one holds, were it the fullest or not.
     """
-    tensor = layouts.tensor_parallel_size
     peak = peak_tokens(workload, lengths, micro_batch_size)
     one = ceil_div(peak, layouts.context_parallel_size)
     many = _tokens_in_flight(
@@ -235,14 +238,16 @@ def activation_bytes(
     kept = _kept_per_token(model, workload, lengths, layouts, recompute)
     working = one * kept.working
     first, last = many * kept.early_stage, one * kept.last_stage
-    per_logit = stack_of(workload).memory.logit_bytes
-    logits = one * logits_bytes_per_token(model, tensor, per_logit)
+    memory = stack_of(workload).memory
+    logits = logits_bytes(model, memory, layouts, one, per_logit=memory.logit_bytes)
+    logits += head_gradient_bytes(model, workload, layouts)
+    states = one * head_state_bytes(model, workload)
     single = layouts.pipeline_parallel_size == 1
-    last_needs_more = last + np.maximum(working, logits) > first + working
+    last_needs_more = last + np.maximum(working, states + logits) > first + working
     on_last = single | (last_needs_more & (not first_stage))
     activations = np.where(single | ~on_last, first, last)
-    logits = np.where(on_last, logits, 0.0)
-    activations += np.maximum(working - logits, 0.0)
+    logits, states = np.where(on_last, logits, 0.0), np.where(on_last, states, 0.0)
+    activations += np.maximum(working - logits, states)
     return np.ceil(activations).astype(np.int64), np.ceil(logits).astype(np.int64)
 
 
@@ -321,16 +326,6 @@ def _kept_per_token(
     return _Kept(again[inverse], early[inverse], last[inverse])
 
 
-def logits_bytes_per_token(
-    model: Model, tensor_parallel_size: IntArray, bytes_per_logit: int
-) -> FloatArray:
-    """Bytes of one token's outputs on one GPU: its part of the vocabulary, or one value."""
-    if model.scalar_head:
-        return np.full(len(tensor_parallel_size), float(bytes_per_logit))
-    rows = padded_vocabulary(model.architecture, tensor_parallel_size)
-    return np.asarray(rows * bytes_per_logit, dtype=np.float64)
-
-
 def forward_activation_bytes(
     model: Model,
     workload: WorkloadSpec,
@@ -360,8 +355,6 @@ def forward_activation_bytes(
         for group in layer_groups(arch)
     ]
     layer = np.maximum.reduce(layers)
-    logits = logits_bytes_per_token(model, tensor, constants.FORWARD_LOGITS_BYTES)
-    return (
-        np.ceil(tokens * layer).astype(np.int64),
-        np.ceil(tokens * logits).astype(np.int64),
-    )
+    memory = stack_of(workload).memory
+    logits = logits_bytes(model, memory, layouts, tokens, per_logit=memory.scored_logit_bytes)
+    return np.ceil(tokens * layer).astype(np.int64), np.ceil(logits).astype(np.int64)

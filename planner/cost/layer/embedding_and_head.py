@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from automap.planner.cost.layer.logits import tokens_at_once
 from automap.planner.cost.layer.transformer_layer import (
     KernelContext,
     MicroBatch,
@@ -16,6 +17,7 @@ from automap.planner.cost.layer.transformer_layer import (
 )
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.shards import Linear, padded_vocabulary
+from automap.planner.layout import IntArray
 
 
 def embedding_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
@@ -43,7 +45,7 @@ def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
     """Seconds of the output head with log-probabilities or values, and of their gradient.
 
     Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
-    reads both, writes the gradient (12) and casts it to bf16 (4 + 2).
+    reads both, writes the gradient (12) and casts it to bf16 (4 + 2). In chunks: `_chunk_seconds`.
     """
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
     size = batch.tokens * arch.hidden_size * context.element_bytes
@@ -52,14 +54,16 @@ def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
         back = scaled(there, 2.0)
         moved = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
     else:
-        vocabulary = padded_vocabulary(arch, tensor)
-        hidden = np.full_like(tensor, arch.hidden_size)
         # Low-precision recipes leave the head as it is; adapters do not stand beside it.
         whole = replace(context.frozen, product_precision=None)
-        product = linears_seconds(whole, batch.tokens, (Linear(hidden, vocabulary),))
-        logits = batch.tokens * vocabulary
-        there = add(product[0], context.profile.memory_bound(14 * logits))
-        back = add(product[1], context.profile.memory_bound(18 * logits))
+        linear = Linear(np.full_like(tensor, arch.hidden_size), padded_vocabulary(arch, tensor))
+        if context.stack.memory.logit_chunk_bytes:
+            there, back = _chunk_seconds(whole, batch.tokens, linear)
+        else:
+            product = linears_seconds(whole, batch.tokens, (linear,))
+            logits = batch.tokens * linear.outputs
+            there = add(product[0], context.profile.memory_bound(14 * logits))
+            back = add(product[1], context.profile.memory_bound(18 * logits))
         moved = tensor_pair(whole, batch)
         moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
     return UnitSeconds(
@@ -71,3 +75,19 @@ def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
         selective_communication=np.zeros(len(batch)),
         source=add(there, back, moved).source,
     )
+
+
+def _chunk_seconds(context: KernelContext, tokens: IntArray, head: Linear) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of a head with the logits of a chunk of tokens at a time.
+
+    Bytes per logit, counted in executor/engines/log_probs.py, whose operations are kernels of their
+    own. Forward: cast 2 + 4, temperature 4 + 4; largest 4, difference 4 + 4, exponential 4 + 4, sum
+    4. Backward makes logits again (14), and: normaliser 4 + 4, exponential 4 + 4, times the outer
+    gradient 4 + 4, temperature 4 + 4, cast 4 + 2. Each chunk adds to the weight's gradient.
+    """
+    at_once = tokens_at_once(context.stack.memory, tokens, head.outputs)
+    chunks, logits = tokens / at_once, at_once * head.outputs
+    product = linears_seconds(context, at_once, (head,))
+    there = add(product[0], context.profile.memory_bound(38 * logits))
+    back = add(product[0], product[1], context.profile.memory_bound(52 * logits))
+    return scaled(there, chunks), scaled(back, chunks)

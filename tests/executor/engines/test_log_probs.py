@@ -1,10 +1,17 @@
 """Chunked log-probabilities and entropies, against torch's log_softmax and autograd."""
 
+import json
+from itertools import accumulate
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
-from automap.executor.engines.log_probs import token_log_probs
+from automap.executor.engines.log_probs import CHUNK_BYTES, token_log_probs
+from automap.planner.cost.stacks import STACKS
+from automap.planner.spec import TrainingStack
 
 TOKENS, HIDDEN, VOCABULARY, TEMPERATURE = 11, 16, 37, 0.7
 
@@ -105,3 +112,42 @@ def test_full_logits_never_exist() -> None:
         log_probs, _ = token_log_probs(hidden, weight, targets, chunk_tokens=2)
         log_probs.sum().backward()
     assert max(sizes) <= max(weight.numel(), 2 * VOCABULARY)
+
+
+@pytest.mark.parametrize("stack", ["automap-megatron", "automap-fsdp"])
+def test_the_planner_prices_the_chunk_that_the_executor_has(stack: TrainingStack) -> None:
+    assert STACKS[stack].memory.logit_chunk_bytes == CHUNK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("trains", "with_entropy", "priced"),
+    [
+        (False, False, "scored_logit_bytes"),
+        (True, False, "logit_bytes"),
+        (True, True, None),
+    ],
+)
+def test_the_peak_of_a_chunk_is_what_the_planner_prices(
+    trains: bool, with_entropy: bool, priced: str | None, tmp_path: Path
+) -> None:
+    """An entropy bonus, of which the planner knows nothing, takes 20 bytes per logit."""
+    rows, width, chunk = 20_000, 2, 32
+    hidden = torch.randn(4 * chunk, width).bfloat16().requires_grad_(trains)
+    weight = torch.randn(rows, width).bfloat16().requires_grad_(trains)
+    targets = torch.zeros(len(hidden), dtype=torch.int64)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        log_probs, entropy = token_log_probs(
+            hidden, weight, targets, with_entropy=with_entropy, chunk_tokens=chunk
+        )
+        if trains:
+            (log_probs.sum() if entropy is None else (log_probs + entropy).sum()).backward()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    changes = sorted(
+        (each["ts"], each["args"]["Bytes"]) for each in events if each["name"] == "[memory]"
+    )
+    peak = max(accumulate(change for _, change in changes))
+    # Beside the logits there is the sum of the weight's gradient.
+    peak -= 4 * rows * width if trains else 0
+    expected = 20 if priced is None else getattr(STACKS["automap-fsdp"].memory, priced)
+    assert peak / (rows * chunk) == pytest.approx(expected, rel=0.01)

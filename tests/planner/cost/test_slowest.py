@@ -295,6 +295,7 @@ def test_equal_lengths_wait_for_nothing() -> None:
 def test_frameworks_for_rl_fill_micro_batches() -> None:
     assert {name for name, stack in STACKS.items() if stack.balances_tokens} == {
         "transformers-filled",
+        "automap-fsdp",
         "automap-megatron",
         "nemo-rl",
         "verl",

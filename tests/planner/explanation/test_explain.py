@@ -36,9 +36,18 @@ from tests.helpers.small_jobs import pool, small_job
 pytestmark = pytest.mark.thorough
 
 
+PROMPTS = {"ppo": 32, "grpo": 64}
+"""So few that PPO's models are best apart."""
+
+
 @cache
 def job(algorithm: str = "grpo", staleness: int = 0) -> JobSpec:
-    return small_job(algorithm, num_nodes=2, search__staleness=staleness)
+    return small_job(
+        algorithm,
+        num_nodes=2,
+        search__staleness=staleness,
+        workload__prompts_per_iteration=PROMPTS[algorithm],
+    )
 
 
 @cache
@@ -139,6 +148,7 @@ def test_colocation_is_that_of_the_constraint() -> None:
     spec = small_job(
         "ppo",
         num_nodes=2,
+        workload__prompts_per_iteration=PROMPTS["ppo"],
         constraints__colocate=pairs,
         constraints__allow_shadow_copies=False,
     )
