@@ -43,7 +43,7 @@ def split_plan(tolerance: float, objective: str = "throughput") -> Plan:
     changes = {
         FIELD: tolerance,
         "search__objective": objective,
-        "workload__prompts_per_iteration": 32,
+        "workload__prompts_per_iteration": 24,
     }
     return make_plan(small_job("ppo", num_nodes=2, **changes))
 

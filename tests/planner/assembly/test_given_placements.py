@@ -23,7 +23,8 @@ GIB = 2**30
 
 
 def spec_of(**changes: Any) -> JobSpec:
-    return small_job("ppo", num_nodes=2, **changes)
+    """PPO of so few prompts that its models are best apart, with a copy that generates."""
+    return small_job("ppo", num_nodes=2, **{"workload__prompts_per_iteration": 32, **changes})
 
 
 @cache
