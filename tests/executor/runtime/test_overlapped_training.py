@@ -137,8 +137,8 @@ def test_with_staleness_a_run_repeats_and_overlaps(algorithm: str) -> None:
     [
         (0, [0, 0, 0, 0, 0]),
         (1, [0, 1, 1, 1, 1]),
-        # This plan syncs for the next iteration just before it generates, but for the last one.
-        (2, [0, 1, 1, 1, 2]),
+        # This plan syncs for the next iteration just before it generates.
+        (2, [0, 1, 1, 1, 1]),
     ],
 )
 def test_every_row_names_the_weights_that_generated_it(staleness: int, behind: list[int]) -> None:

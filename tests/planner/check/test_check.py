@@ -113,7 +113,7 @@ CYCLIC_TIMES: dict[str, tuple[Change, str]] = {
     ),
     "bytes of the sync": (
         lambda p: with_sync(p, bytes_per_receiver=7),
-        r"weight sync .* brings 7 bytes to a receiver, but its shard has 13476831232",
+        r"weight sync .* brings 7 bytes to a receiver, but 13476831232 are due to it",
     ),
     "sync too short": (
         lambda p: with_sync(p, end_seconds=p.transitions[0].start_seconds),
