@@ -41,7 +41,8 @@ def product() -> dict[str, Wanted]:
         wanted = Wanted(algorithm=algorithm, model=model, num_nodes=nodes, engine=engine)
         # RLOO has no ratio that corrects for older responses.
         staleness = nodes // 2 if apart and algorithm != "rloo" else 0
-        found[name] = wanted.but(apart=apart, staleness=staleness, **SIZES[model])
+        wanted = wanted.but(apart=apart, staleness=staleness, continuous=staleness > 1)
+        found[name] = wanted.but(**SIZES[model])
     for algorithm in ALGORITHMS[:2]:
         found[f"{algorithm} mixture"] = Wanted(algorithm=algorithm, num_nodes=4, **MIXTURE)
     return found

@@ -129,8 +129,10 @@ def test_the_product_of_exported_plans_is_read_back(algorithm: str) -> None:
             continue
         staleness = nodes // 2 if apart and algorithm != "rloo" else 0
         wanted = Wanted(algorithm=algorithm, model=model, num_nodes=nodes, engine=engine)
+        # With more than one verl's engines never drain.
+        wanted = wanted.but(apart=apart, staleness=staleness, continuous=staleness > 1)
         try:
-            plan = plan_of(wanted.but(apart=apart, staleness=staleness, **SIZES[model]))
+            plan = plan_of(wanted.but(**SIZES[model]))
         except InfeasibleError:
             continue
         same_round_trip(plan)
