@@ -29,7 +29,7 @@ from automap.planner.spec import ClusterSpec
 
 POOL_LABEL = "automap-pool"
 """A Ray node that carries this label takes only devices of the pool that it names."""
-_WAIT_SECONDS = 0.2
+_POLL_SECONDS = 0.05
 _HOLD_SECONDS = 5.0
 """How long a part of the devices is held while the rest is others'."""
 
@@ -120,11 +120,18 @@ class Reservation:
 
     def release(self, *, timeout_seconds: float = 10.0) -> None:
         """Remove the groups, and with them whatever still runs in them; wait until it is done."""
-        for group in self.groups:
-            remove_placement_group(group)
         deadline = time.monotonic() + timeout_seconds
-        while any(_exists(group) for group in self.groups) and time.monotonic() < deadline:
-            time.sleep(0.02)
+
+        def wait_while(condition: Callable[[PlacementGroup], bool], group: PlacementGroup) -> None:
+            while condition(group) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+        # Last first: what waits is not given, while it is removed, what the others free.
+        for group in reversed(self.groups):
+            wait_while(_is_being_placed, group)
+            remove_placement_group(group)
+        for group in self.groups:
+            wait_while(_exists, group)
         self.groups.clear()
 
 
@@ -206,7 +213,7 @@ def _await_others(
             pause = time.monotonic() + random.uniform(0, _HOLD_SECONDS)  # not both at once again  # nosec B311
             while time.monotonic() < pause:
                 check()
-                time.sleep(_WAIT_SECONDS)
+                time.sleep(_POLL_SECONDS)
             _add_groups(reservation, shares)
 
 
@@ -250,10 +257,12 @@ def _are_ready(
     """Whether all are reserved within this time."""
     deadline = time.monotonic() + timeout_seconds
     for group in groups:
-        while not group.wait(_WAIT_SECONDS):
+        # Ray's own wait counts in whole seconds.
+        while placement_group_table(group).get("state") != "CREATED":
             check()
             if time.monotonic() > deadline:
                 return False
+            time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -306,6 +315,19 @@ def _available() -> str:
     return (
         f"The cluster's nodes have: {', '.join(parts) or 'no node'}; "
         f"free now: {free.get('GPU', 0.0):g} GPU and {free.get('CPU', 0.0):g} CPU."
+    )
+
+
+def _is_being_placed(group: PlacementGroup) -> bool:
+    """Whether nodes are just being asked to hold its bundles.
+
+    Ray 2.60 removes a group between a node's promise and its confirmation without telling the
+    node, which then keeps the devices until it is restarted.
+    """
+    table = placement_group_table(group)
+    scheduling = table.get("stats", {}).get("scheduling_state")
+    return table.get("state") == "PREPARED" or (
+        table.get("state") == "PENDING" and scheduling in ("QUEUED", "SCHEDULING_STARTED")
     )
 
 

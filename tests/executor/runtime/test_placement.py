@@ -2,8 +2,9 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -168,6 +169,45 @@ def test_waiting_can_be_cancelled(cluster: Cluster) -> None:
             check=check,
         )
     await_free(16)
+
+
+@pytest.mark.slow
+def test_giving_up_at_any_moment_keeps_no_device(cluster: Cluster) -> None:
+    for _ in range(60):
+        test_waiting_can_be_cancelled(cluster)
+
+
+def test_a_group_is_not_removed_while_nodes_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray forgets what a node promised to a group that is removed before it is confirmed."""
+    states = {
+        "first": ["CREATED"],
+        "second": ["PENDING QUEUED", "PENDING SCHEDULING_STARTED", "PREPARED QUEUED", "CREATED"],
+        "third": ["PENDING NO_RESOURCES"],
+    }
+    seen: list[tuple[str, str]] = []
+
+    def table(group: str) -> dict[str, Any]:
+        if group in dict(seen):
+            return {"state": "REMOVED"}
+        state, *scheduling = states[group][0].split()
+        if len(states[group]) > 1:
+            states[group].pop(0)
+        return {"state": state, "stats": {"scheduling_state": "".join(scheduling)}}
+
+    monkeypatch.setattr(placement, "placement_group_table", table)
+    monkeypatch.setattr(
+        placement,
+        "remove_placement_group",
+        lambda group: seen.append((group, states[group][0])),
+    )
+    reservation = Reservation({}, Counter(), groups=cast(Any, list(states)))
+    reservation.release()
+    assert seen == [
+        ("third", "PENDING NO_RESOURCES"),
+        ("second", "CREATED"),
+        ("first", "CREATED"),
+    ]
+    assert not reservation.groups
 
 
 def test_pools_that_look_alike_need_labels(cluster: Cluster) -> None:
