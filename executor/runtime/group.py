@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -10,8 +11,9 @@ from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.process_sets import ProcessSet
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.runtime.tasks import Future, Task, value_of
-from automap.executor.workers.process import Reply, WorkerFactory, packed
-from automap.executor.workers.protocols import Layout, Protocol, protocol_of
+from automap.executor.workers.process import Reply, WorkerFactory, called, packed, replied
+from automap.executor.workers.protocols import Call, Layout, Protocol, protocol_of
+from automap.executor.workers.row_references import Rows, Traffic
 
 Rounds = Generator[tuple[str, Sequence[object], Mapping[str, object]], Any, object]
 """Method, arguments by position and by name of each round; the result of the call at last."""
@@ -103,10 +105,13 @@ class WorkerGroup:
         timeout_seconds: float | None = None,
         goes_first: bool = False,
         in_background: bool = False,
+        here: object | None = None,
     ) -> Future[Any]:
         """Call a method under the plan's name for it, or before all that waits to be called.
 
-        In the background: no iteration waits for its end.
+        In the background: no iteration waits for its end. `here` is a worker in the controller
+        that is called in the stead of the processes where the rows are in the controller already:
+        the way to a process takes longer than what is done with so few. It must be quick.
         """
         launch = self._launch(method, args, kwargs or {})
         return self._scheduler.submit(
@@ -114,7 +119,7 @@ class WorkerGroup:
                 name=self._name(method, call_id or f"{self.role}.{method}"),
                 devices=frozenset(self.processes.devices),
                 inputs=launch.inputs,
-                start=launch.start,
+                start=launch.start if here is None else partial(launch.start_here, here),
                 finish=launch.finish,
                 stacks=self.processes.stacks,
                 processes=self.processes,
@@ -191,6 +196,17 @@ class _Launch:
         return tuple(
             each for each in (*self.args, *self.kwargs.values()) if isinstance(each, Future)
         )
+
+    def start_here(self, worker: object) -> Mapping[int, "ray.ObjectRef[Reply | bytes] | Reply"]:
+        call = Call(
+            tuple(value_of(each) for each in self.args),
+            {name: value_of(each) for name, each in self.kwargs.items()},
+        )
+        values = (*call.args, *call.kwargs.values())
+        if not all(each.is_inline for each in values if isinstance(each, Rows)):
+            return self.start()
+        traffic, method = Traffic(), getattr(worker, self.method)
+        return {0: replied(lambda: called(method, call, traffic), traffic)}
 
     def start(self) -> dict[int, "ray.ObjectRef[Reply | bytes]"]:
         layout = self.group.layout

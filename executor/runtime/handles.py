@@ -26,6 +26,7 @@ from automap.executor.runtime.tasks import Future
 from automap.executor.runtime.versions import Versions
 from automap.executor.settings import AlgorithmSettings
 from automap.executor.workers import numeric_steps
+from automap.executor.workers.cpu_workers import NumericsWorker
 from automap.executor.workers.protocols import Layout, row_ranges
 from automap.executor.workers.row_references import Rows
 from automap.planner.dataflow import Loss
@@ -122,7 +123,8 @@ class Iteration:
         for name, values in self.notes:
             if values.rollout is self.trained:
                 columns.setdefault(name, values.rows)
-        return self.compute(
+        # Nothing but the end of the iteration waits for it.
+        return self.compute_apart(
             numeric_steps.rollout_summary,
             self.trained.rows,
             iteration=self.number,
@@ -132,9 +134,26 @@ class Iteration:
         )
 
     def compute(self, function: Callable[..., object], *args: object, **numbers: object) -> Future:
-        """A numeric step, away from the controller."""
+        """A quick numeric step: in the controller if its rows are there, else away from it."""
+        return self._numeric(function, args, numbers, here=NumericsWorker())
+
+    def compute_apart(
+        self, function: Callable[..., object], *args: object, **numbers: object
+    ) -> Future:
+        """A numeric step away from the controller, wherever its rows are."""
+        return self._numeric(function, args, numbers, here=None)
+
+    def _numeric(
+        self,
+        function: Callable[..., object],
+        args: Sequence[object],
+        numbers: Mapping[str, object],
+        *,
+        here: NumericsWorker | None,
+    ) -> Future:
         name = getattr(function, "__name__", "function")
-        return self.numerics.call("run", (function, *args), numbers, call_id=f"numerics.{name}")
+        call_id = f"numerics.{name}"
+        return self.numerics.call("run", (function, *args), numbers, call_id=call_id, here=here)
 
 
 class RunningModels:

@@ -1,7 +1,8 @@
 """Implements `automap.planner.dataflow.algorithms.program.Ops`: numeric operations on references.
 
-The numbers are computed where the data can be had, by a process beside the controller; see
-`numeric_steps` for what and `automap.executor.algorithms.numerics` for how.
+The numbers are computed where the data can be had: by a process beside the controller, or in it
+where the rows are few. See `numeric_steps` for what and `automap.executor.algorithms.numerics` for
+how.
 """
 
 from collections.abc import Callable
@@ -216,7 +217,8 @@ class RunningOps:
         like = next((each for each in inputs if isinstance(each, Values)), None)
         if like is None:
             raise TypeError("ops.apply needs a column (scores, rewards, …) among its inputs")
-        return self._values(like, numeric_steps.applied, function, columns, *given)
+        rows = self._iteration.compute_apart(numeric_steps.applied, function, columns, *given)
+        return Values(rows, like.rollout)
 
     def _full_batch(
         self, rollouts: list[Rows], scores: list[Rows], wanted: int

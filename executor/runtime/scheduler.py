@@ -242,11 +242,15 @@ class Scheduler:
         except Exception as error:
             self._failures.add(task, Blame.of_controller(task.name, error))
             return
-        if not references:
+        for rank, reply in references.items():
+            if isinstance(reply, Reply):
+                self._take_outcome(task, rank, reply)
+        awaited = {rank: each for rank, each in references.items() if not isinstance(each, Reply)}
+        if awaited:
+            self._running.append(task)
+            self._await(task, awaited)
+        elif not self._failures:
             self._finish(task)
-            return
-        self._running.append(task)
-        self._await(task, references)
 
     def _await(self, task: Task, references: Mapping[int, "ray.ObjectRef[Reply | bytes]"]) -> None:
         task.missing = set(references)

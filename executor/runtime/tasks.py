@@ -56,8 +56,8 @@ class Task:
     name: CallName
     devices: frozenset[Device]
     inputs: tuple[Future[Any], ...]
-    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes]"]]
-    """Calls the processes; the reference to each rank's reply."""
+    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes] | Reply"]]
+    """Calls the processes; the reference to each rank's reply, or the reply itself."""
     finish: Callable[[Mapping[int, Reply]], object]
     """The result, from the replies; of a call in rounds, from those of the last."""
     again: Callable[[Mapping[int, Reply]], Mapping[int, "ray.ObjectRef[Reply | bytes]"]] | None = (

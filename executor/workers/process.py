@@ -195,19 +195,15 @@ class Process:
         traffic = Traffic()
 
         def run() -> object:
-            args = [_received(each, traffic) for each in call.args]
-            kwargs = {key: _received(each, traffic) for key, each in call.kwargs.items()}
-            value = getattr(self._workers[name], method)(*args, **kwargs)
-            if isinstance(value, Batch):
-                if not keep:
-                    return None
-                return put(
-                    value,
-                    block_bytes=self._block_bytes,
-                    inline_bytes=self._inline_bytes,
-                    traffic=traffic,
-                )
-            return value
+            method_of_worker = getattr(self._workers[name], method)
+            return called(
+                method_of_worker,
+                call,
+                traffic,
+                block_bytes=self._block_bytes,
+                inline_bytes=self._inline_bytes,
+                keep=keep,
+            )
 
         reply = self._reply(run, traffic)
         return pickle.dumps(reply) if _is_plain(reply.value) else reply
@@ -215,24 +211,49 @@ class Process:
     def _reply(self, function: Callable[[], object], traffic: Traffic) -> Reply:
         self._thread = threading.get_ident()
         self._context.measured.clear()
-        started_at, start = time.time(), time.perf_counter()
-        value, failure = None, None
-        try:
-            value = function()
-        except Exception as error:
-            failure = Failure(_name_of(error), str(error), traceback.format_exc())
-        seconds = time.perf_counter() - start
-        measured = dict(self._context.measured)
-        if seconds > _BRIEF_SECONDS:
-            measured["peak_memory"] = peak_memory_bytes()
+        reply = replied(function, traffic)
+        reply.measured.update(self._context.measured)
+        if reply.seconds > _BRIEF_SECONDS:
+            reply.measured["peak_memory"] = peak_memory_bytes()
             reset_peak_memory()
-        return Reply(value, failure, started_at, seconds, traffic, measured)
+        return reply
 
     @ray.method(concurrency_group="watch")
     def stack(self) -> str:
         """Where the thread of the calls is at this moment; answered beside a running call."""
         frame = sys._current_frames().get(self._thread)
         return "".join(traceback.format_stack(frame)) if frame else ""
+
+
+def called(
+    method: Callable[..., object],
+    call: Call,
+    traffic: Traffic,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    inline_bytes: int = INLINE_BYTES,
+    keep: bool = True,
+) -> object:
+    """What a method makes of a call, with rows fetched; rows of its result are put in the store."""
+    args = [_received(each, traffic) for each in call.args]
+    kwargs = {key: _received(each, traffic) for key, each in call.kwargs.items()}
+    value = method(*args, **kwargs)
+    if not isinstance(value, Batch):
+        return value
+    if not keep:
+        return None
+    return put(value, block_bytes=block_bytes, inline_bytes=inline_bytes, traffic=traffic)
+
+
+def replied(function: Callable[[], object], traffic: Traffic) -> Reply:
+    """How a function went; what it raises comes back as data."""
+    started_at, start = time.time(), time.perf_counter()
+    value, failure = None, None
+    try:
+        value = function()
+    except Exception as error:
+        failure = Failure(_name_of(error), str(error), traceback.format_exc())
+    return Reply(value, failure, started_at, time.perf_counter() - start, traffic, {})
 
 
 Packed = tuple[str, str, Call, bool] | bytes

@@ -90,26 +90,20 @@ class Pricing(GenerationPricing):
 
     def send_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:
         """Seconds of a weight sync on the side of the home that sends [layout]."""
-        model, profile = self.job.models[role], self.profile(pool)
-        seconds = transition.sync_send_seconds(
-            model,
-            self.workload,
-            pool,
-            profile,
-            layouts,
-            self.multi_node,
-            whole=self.job.target.rollout.whole_syncs,
-        )
-        return whole_microseconds(seconds)
+        return self._sync_seconds(transition.sync_send_seconds, role, pool, layouts)
 
     def receive_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:
         """Seconds of a weight sync on the side of the shadow that receives [layout]."""
-        model, profile = self.job.models[role], self.profile(pool)
-        seconds = transition.sync_receive_seconds(
-            model,
+        return self._sync_seconds(transition.sync_receive_seconds, role, pool, layouts)
+
+    def _sync_seconds(
+        self, price: Callable[..., FloatArray], role: str, pool: Pool, layouts: Layouts
+    ) -> FloatArray:
+        seconds = price(
+            self.job.models[role],
             self.workload,
             pool,
-            profile,
+            self.profile(pool),
             layouts,
             self.multi_node,
             whole=self.job.target.rollout.whole_syncs,

@@ -79,6 +79,12 @@ class Worker:
     def first(self, value: object) -> object:
         return self.rank, value
 
+    @transfer("RANK_ZERO")
+    def twice(self, rows: Batch) -> Batch:
+        if rows.num_rows > 5:
+            raise KeyError("a row too many")
+        return Batch({"number": rows.tensor("number") * 2, "rank": self.seen(rows)["rank"]})
+
     @transfer("ALL_TO_ALL")
     def own(self, value: int) -> int:
         return value * 10 + self.rank
@@ -293,6 +299,38 @@ def test_a_call_on_two_groups_is_one_call(running: Running) -> None:
     assert future.result() == [[10, 11, 12, 13], [20]]
     (call,) = scheduler.take_records()
     assert len(call.devices) == len(call.ranks) == 5
+
+
+HERE = Worker(ProcessContext(99, 1, "here"))
+"""A worker in this process."""
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_rows_that_are_here_need_no_process(running: Running, stored: bool) -> None:
+    scheduler = running.scheduler()
+    group = running.group(BESIDE, RankLayout(), scheduler)
+    batch = Batch({"number": torch.arange(3)})  # two columns of so many rows are less than a block
+    rows = put(batch, inline_bytes=0) if stored else put(batch)
+    given = group.twice(rows)
+    again = fetch(group.call("twice", (given,), call_id="again", here=HERE).result())
+    assert again.tensor("number").tolist() == [0, 4, 8]
+    assert set(again.tensor("rank").tolist()) == {99}
+    of_store = fetch(group.call("twice", (rows,), here=HERE).result())
+    assert set(of_store.tensor("rank").tolist()) == {0 if stored else 99}
+    first, second, _ = scheduler.take_records()
+    assert (second.name.id, second.num_rows, len(second.ranks)) == ("again", 3, 1)
+    assert first.ended <= second.started <= second.ended
+    assert second.ranks[0].fetched_bytes == first.ranks[0].put_bytes
+
+
+def test_what_fails_here_is_blamed_as_elsewhere(running: Running) -> None:
+    group = running.group(BESIDE, RankLayout())
+    future = group.call("twice", (put(Batch({"number": torch.arange(6)})),), here=HERE)
+    with pytest.raises(CallFailedError) as caught:
+        future.result()
+    assert (caught.value.role, caught.value.method) == ("actor", "twice")
+    assert "its only rank: KeyError: 'a row too many'" in str(caught.value)
+    assert "in twice" in str(caught.value)
 
 
 def test_methods_without_a_protocol_are_refused(running: Running) -> None:
