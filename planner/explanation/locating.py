@@ -144,6 +144,7 @@ def _with_call(
         seconds=np.array([priced.seconds]),
         transient_bytes=np.array([priced.bytes_by_kind.total], dtype=np.int64),
         engine=engine,
+        process=table.any_process(),
         **columns,
     )
     return table.joined(row), len(table)

@@ -47,7 +47,7 @@ class CopyTable:
 
     def any_process(self) -> IntArray | None:
         """One row of `process` that goes with every other, where the model shares a process."""
-        return None if self.process is None else np.full((1, self.process.shape[1]), FREE)
+        return _any_process(self.process)
 
     def in_one_node(self) -> "CopyTable":
         """The table as it is priced in a placement that lies in one node."""
@@ -98,6 +98,10 @@ class CopyTable:
         )
 
 
+def _any_process(process: IntArray | None) -> IntArray | None:
+    return None if process is None else np.full((1, process.shape[1]), FREE)
+
+
 @dataclass(frozen=True, slots=True)
 class CallTable:
     """Every candidate setting of one call on one copy."""
@@ -126,6 +130,10 @@ class CallTable:
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    def any_process(self) -> IntArray | None:
+        """One row of `process` that goes with every other, where the call has the column."""
+        return _any_process(self.process)
 
     def joined(self, more: "CallTable") -> "CallTable":
         """This table with the rows of `more` below, so that its own keep their numbers."""

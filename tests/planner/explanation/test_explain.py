@@ -111,6 +111,27 @@ def test_a_plan_of_the_callers_own_is_found_although_its_settings_are_not_listed
     assert {c.id: c for c in back.calls} == {c.id: c for c in own.placement().calls}
 
 
+def test_a_call_of_the_callers_own_joins_those_that_share_a_process() -> None:
+    spec = small_job(
+        models={role: {"architecture": "qwen2.5-1.5b"} for role in ("actor", "reference")}
+        | {"reward": {"function": True}},
+        num_nodes=1,
+        search__target="slime@0.3.1",
+    )
+    placement = make_plan(spec).placement()
+    calls = [
+        call.model_copy(update={"micro_batch_size": call.micro_batch_size + 1})
+        if call.kind == "train" and call.micro_batch_size
+        else call
+        for call in placement.calls
+    ]
+    own = estimate(spec, placement.model_copy(update={"calls": calls}))
+    given, selected = open_plan(own, TableCache())
+    assert given.tables.has_processes
+    back = given.placement(selected)
+    assert {c.id: c for c in back.calls} == {c.id: c for c in own.placement().calls}
+
+
 def test_tables_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = TableCache()
     first = tables.study(job())
