@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from automap.planner.cost.rl_systems import SYSTEMS
 from automap.planner.layout import FloatArray
 from automap.planner.validation.chosen_layouts import layout_regret
 from automap.planner.validation.groups import LOAD_STRATA, group_of, load_of
 from automap.planner.validation.predictions import Prediction
-from automap.planner.validation.rl_systems import SYSTEMS
 from automap.planner.validation.rows import RlhfRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.verdicts import feasibility

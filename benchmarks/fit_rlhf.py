@@ -3,7 +3,7 @@
     python -m benchmarks.fit_rlhf RLHF.csv
 
 The table is one of `automap validate`; rows of quality A and B whose iteration is predicted and
-whose framework planner/validation/rl_systems.py knows count. Three constants per framework, with
+whose framework planner/cost/rl_systems.py knows count. Three constants per framework, with
 priors and no bounds (`benchmarks.hierarchical`): the least time of a layer with experts
 (planner/cost/stacks.py), priced on a grid and read between its points, the seconds of an
 iteration around its calls, and the driver's seconds per padded token of a batch and call. The rate
@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
+from automap.planner.cost.rl_systems import SYSTEMS, RlSystem, system_of
 from automap.planner.cost.stacks import STACKS
 from automap.planner.layout import FloatArray
 from automap.planner.spec import TrainingStack
 from automap.planner.validation.frameworks import framework_of
 from automap.planner.validation.predictions import Assumptions, Estimate
-from automap.planner.validation.rl_systems import SYSTEMS, RlSystem, system_of
 from automap.planner.validation.rlhf import SHARES, predict_rlhf
 from automap.planner.validation.rows import RlhfRow
 from automap.planner.validation.table import parse_table

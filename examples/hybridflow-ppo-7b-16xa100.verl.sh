@@ -20,6 +20,8 @@
 #   checkpoint is written, nor one at the end
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
 #   assumed. At a quarter of that the same plan takes 140.2 s instead of 135.8 s
+# - search.target: iterations of verl were measured to take longer than their calls, here by about
+#   1.89 s (1.89 s to hand 1,024 padded sequences to 6 calls), which is in no number of this plan
 # How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
 # says):
 #   automap calibrate LOG --format verl --plan PLAN.json --output FOLDER

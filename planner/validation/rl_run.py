@@ -7,6 +7,7 @@ import numpy as np
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.pricing import Pricing
+from automap.planner.cost.rl_systems import RlSystem
 from automap.planner.cost.transition import reload_seconds
 from automap.planner.dataflow.graph import Call
 from automap.planner.errors import SpecError
@@ -16,7 +17,6 @@ from automap.planner.layout import RECOMPUTES, GenerationLayouts, IntArray, Layo
 from automap.planner.spec import JobSpec, TrainingStack
 from automap.planner.validation.generation import Server, cache_room
 from automap.planner.validation.predictions import CannotPredictError
-from automap.planner.validation.rl_systems import RlSystem
 from automap.planner.validation.subjects import column
 
 STATE = ("weights", "gradients", "optimizer")

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from automap.planner.cost.rl_systems import RlSystem, system_of
 from automap.planner.layout import GenerationLayouts
 from automap.planner.validation.frameworks import Framework
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rl_run import Run, Sizes, grpo_job
-from automap.planner.validation.rl_systems import RlSystem, system_of
 from automap.planner.validation.rows import RlhfRow
 from automap.planner.validation.subjects import (
     architecture_of,

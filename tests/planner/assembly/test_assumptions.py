@@ -172,3 +172,27 @@ def test_a_pool_of_which_nothing_is_used_is_told_with_why() -> None:
     assert told
     priced = estimate(plan.spec, plan.placement())
     assert not [line for line in priced.warnings if "nothing is placed on" in line]
+
+
+@pytest.mark.parametrize("target", ["nemo-rl@0.7.0", "verl@0.9.1", "slime@0.3.1"])
+def test_what_a_frameworks_driver_adds_is_said(target: str) -> None:
+    models = {role: {"architecture": "qwen2.5-1.5b"} for role in ("actor", "reference")}
+    spec = small_job(
+        models=models | {"reward": {"function": True}},
+        cluster__pools=[pool(2)],
+        search__target=target,
+    )
+    plan = make_plan(spec)
+    found = [line for line in plan.warnings if "longer than their calls" in line]
+    calls = sum(call.copy_id is not None for call in plan.calls)
+    sizes = spec.workload.prompt_length.mean_tokens + spec.workload.response_length.max_tokens
+    rate, around = {"n": (300e-9, 4.0), "v": (150e-9, 0.0)}.get(target[0], (0.0, 0.0))
+    seconds = around + calls * rate * spec.workload.num_sequences * sizes
+    if seconds < 0.01 * plan.iteration_seconds:
+        assert found == []
+        return
+    assert target != "slime@0.3.1"
+    (line,) = found
+    assert f"by about {seconds:.3g} s" in line
+    assert f"to {calls} calls" in line
+    assert line in plan.assumptions

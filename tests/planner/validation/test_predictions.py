@@ -6,11 +6,11 @@ import pytest
 from automap.planner import catalogue
 from automap.planner.cost import constants, memory
 from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.rl_systems import system_of
 from automap.planner.cost.training.train_call import price_train
 from automap.planner.layout import SHARDINGS
 from automap.planner.validation.frameworks import FRAMEWORKS, framework_of
 from automap.planner.validation.predictions import Assumptions, CannotPredictError
-from automap.planner.validation.rl_systems import system_of
 from automap.planner.validation.subjects import (
     architecture_of,
     pool_of,

@@ -1,6 +1,7 @@
 """RL frameworks by name: time that an iteration takes around its calls, and what tables count.
 
-None of it is in the planner's prices: a plan is not the framework's driver. Constants are fitted
+None of it is in the planner's prices: a plan is not the framework's driver, but says in words what
+that adds (`assembly/drivers.py`). Constants are fitted
 with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/concepts/accuracy.md has the errors) to whole
 iterations and shares of stages, but for the rate of host copies, which is chosen; no source takes
 an iteration apart, so what each constant stands for is the likeliest cause of a term of that shape.
@@ -46,5 +47,6 @@ SYSTEMS: list[RlSystem] = [
 
 
 def system_of(name: str) -> RlSystem:
-    """The framework of a row; `UNKNOWN`, which adds nothing, where none is recognised."""
-    return next((one for one in SYSTEMS if name.startswith(one.name)), UNKNOWN)
+    """The framework of a row, or of a target; `UNKNOWN`, which adds nothing, if none is known."""
+    found = (one for one in SYSTEMS if name.lower().startswith(one.name.lower()))
+    return next(found, UNKNOWN)
