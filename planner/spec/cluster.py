@@ -30,7 +30,12 @@ OneNumber = BeforeValidator(_one_number)
 
 
 def _name_of_gpu(given: object) -> object:
-    """The value itself; a mapping is how people try to give the figures of a GPU."""
+    """The name: YAML takes that of an RTX 4090 for a number.
+
+    A mapping is how people try to give the figures of a GPU.
+    """
+    if isinstance(given, int) and not isinstance(given, bool):
+        return str(given)
     if isinstance(given, Mapping):
         raise FieldValueError(
             "",

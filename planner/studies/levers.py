@@ -29,11 +29,20 @@ from automap.planner.studies.schedules import USUAL_STALENESS
 from automap.planner.targets.tables import TARGETS, filled_in, inside
 
 LeverKind = Literal[
-    "asynchrony", "precision", "engine", "permission", "schedule", "adapters", "nodes", "gpu"
+    "asynchrony",
+    "loss",
+    "precision",
+    "engine",
+    "permission",
+    "schedule",
+    "adapters",
+    "nodes",
+    "gpu",
 ]
 """What a lever is about."""
 RISKS: dict[LeverKind, str] = {
     "asynchrony": "learning: responses come from older weights",
+    "loss": "learning: the loss is another one",
     "precision": "numerics: of the probabilities of the rollout, or of gradients",
     "engine": "software: another engine to install and to trust",
     "permission": "none for what is learned",
@@ -89,9 +98,10 @@ def levers(
 ) -> Levers:
     """The best plan of a job inside a target, and what each change to it would bring.
 
-    Asynchrony, rollouts and products of fewer bits, other engines, what the constraints forbid,
-    adapters, half and twice the nodes, and faster GPUs. What the target cannot run is left out.
-    Every plan has the spec's time limit, and none is simplified, as what is compared are optima.
+    Asynchrony, passes that a loss can do without, rollouts and products of fewer bits, other
+    engines, what the constraints forbid, adapters, half and twice the nodes, and faster GPUs. What
+    the target cannot run is left out. Every plan has the spec's time limit, and none is simplified,
+    as what is compared are optima.
 
     Args:
         spec: The job; its own `search.target` does not count.
@@ -127,6 +137,7 @@ def changes(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:
     job, workload = resolve(spec), spec.workload
     if job.dataflow.allows_staleness:
         yield from (("asynchrony", change) for change in _older(spec))
+    yield from (("loss", change) for change in _fewer_passes(spec))
     for change in smaller_rollout(spec):
         yield "precision", change
     if workload.training_precision in (None, workload.precision):
@@ -171,6 +182,18 @@ def _older(spec: JobSpec) -> Iterator[Change]:
     elif not search.keep_cache_at_sync:
         text = "keep caches when weights come (search.keep_cache_at_sync: true)"
         yield Change(("target",), text, _searched(spec, keep_cache_at_sync=True))
+
+
+def _fewer_passes(spec: JobSpec) -> Iterator[Change]:
+    """Losses that need no pass of the actor's, or of the reference's, over finished responses."""
+    if spec.workload.old_log_probs == "recompute":
+        text = "take old log-probabilities from the rollout (workload.old_log_probs: rollout)"
+        yield Change(("target",), text, _worked(spec, old_log_probs="rollout"))
+    if spec.workload.kl != "none":
+        models = {role: each for role, each in spec.models.items() if role != "reference"}
+        text = "train without a reference (workload.kl: none)"
+        changed = _worked(spec, kl="none").model_copy(update={"models": models})
+        yield Change(("target",), text, changed)
 
 
 def _other_clusters(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:

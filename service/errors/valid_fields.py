@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from automap.executor.settings import RunSettings
@@ -56,7 +57,9 @@ def field_of_spec(name: str) -> str:
     fields = {part: part for part in spec["properties"]}
     for part in spec["properties"]:
         fields |= {f"{part}.{field}": field for field in _fields(spec, [part])}
-    return next((path for path, field in fields.items() if f"{field}_".startswith(f"{name}_")), "")
+    exact = (path for path, field in fields.items() if field == name)
+    longer = (path for path, field in fields.items() if field.startswith(f"{name}_"))
+    return next(chain(exact, longer), "")
 
 
 def _limit_of(name: str, meant: str, given: object) -> str:

@@ -178,3 +178,9 @@ def test_all_spellings_at_once_give_the_plan_of_the_canonical_ones() -> None:
         for spec in (spelled, canonical)
     )
     assert found == wanted
+
+
+def test_a_gpu_whose_name_yaml_takes_for_a_number_is_that_gpu() -> None:
+    assert PoolSpec.model_validate({"gpu": 4090, "num_nodes": 1}).gpu == "4090"
+    with pytest.raises(ValidationError, match="valid string"):
+        PoolSpec.model_validate({"gpu": True, "num_nodes": 1})

@@ -30,7 +30,7 @@ def found() -> Levers:
 def test_every_kind_of_change_is_solved_and_what_gains_most_comes_first(found: Levers) -> None:
     assert found.plan is not None
     kinds = {each.kind for each in found.levers}
-    assert kinds >= {"asynchrony", "precision", "permission", "adapters", "nodes", "gpu"}
+    assert kinds >= {"asynchrony", "loss", "precision", "permission", "adapters", "nodes", "gpu"}
     gains = [each.gain for each in found.levers if each.gain is not None]
     assert gains == sorted(gains, reverse=True)
     assert len({each.text for each in found.levers}) == len(found.levers)
@@ -71,6 +71,16 @@ def test_older_rollouts_and_such_as_never_drain_are_tried() -> None:
     flowing = tried(staleness=8, continuous_rollouts=True)
     assert len(flowing) == 1
     assert "keep_cache_at_sync: true" in flowing[0]
+
+
+def test_passes_that_a_loss_can_do_without_are_left_out() -> None:
+    with_reward = small_job(workload__kl="reward", workload__old_log_probs="recompute")
+    tried = {change.text: change.spec for kind, change in changes(with_reward) if kind == "loss"}
+    (old, reference) = tried.values()
+    assert old.workload.old_log_probs == "rollout"
+    assert (reference.workload.kl, "reference" in reference.models) == ("none", False)
+    neither = small_job(workload__kl="none", workload__old_log_probs="rollout")
+    assert [change for kind, change in changes(neither) if kind == "loss"] == []
 
 
 def test_half_the_nodes_are_slower_and_twice_are_faster(found: Levers) -> None:
