@@ -34,7 +34,9 @@ def argument(value: Value, setting: Setting) -> str:
 
 def words(setting: LaunchSetting, framework: Framework) -> str:
     """An argument as the shell reads it; a text that people gave cannot become another one."""
-    [described] = {s.type for s in framework.settings if setting.key in s.keys.values()}
+    kinds = {s.type for s in framework.settings if setting.key in s.keys.values()}
+    # Beside those that are described stands what no plan decides: numbers, and words.
+    described = next(iter(kinds), "word")
     if setting.placeholder:
         return f'{setting.key}="${setting.value}"'
     if described == "flag":

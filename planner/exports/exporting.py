@@ -32,7 +32,15 @@ EXPORTERS: Mapping[str, Callable[[Subject], Launch]] = {
 """Name of a framework → what says in its words a plan that none of its limits refuses."""
 
 
-def export(plan: Plan, target: str, *, spare_cache: bool = True, says_model: bool = True) -> Launch:
+def export(
+    plan: Plan,
+    target: str,
+    *,
+    spare_cache: bool = True,
+    says_model: bool = True,
+    beside: Callable[[Subject], Mapping[str, str]] = lambda subject: {},
+    most_sequences: int | None = None,
+) -> Launch:
     """The launch that runs a plan on a framework, `name@version`.
 
     Args:
@@ -41,6 +49,8 @@ def export(plan: Plan, target: str, *, spare_cache: bool = True, says_model: boo
         spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
         says_model: Whether the launch is to say what the actor is, where the framework does not
             read it from the model; one that exists says it already.
+        beside: What a launch that is converted says beside the plan: key → value.
+        most_sequences: What all engines of such a launch run at once; None: it has no limit.
 
     Raises:
         NotExportableError: the framework cannot be told the plan; has every reason.
@@ -50,7 +60,12 @@ def export(plan: Plan, target: str, *, spare_cache: bool = True, says_model: boo
     described = framework(target)
     need_sound(plan)
     subject = subject_of(resolve(plan.spec), plan, described)
-    subject = replace(subject, says_model=says_model)
+    subject = replace(
+        subject,
+        says_model=says_model,
+        beside=beside(subject),
+        most_sequences=most_sequences,
+    )
     reasons = refusals(subject)
     if reasons:
         raise NotExportableError(described.target, reasons)

@@ -1,7 +1,7 @@
 """What an export needs to know of a plan: a copy and a call per role, and ranges as nodes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.frameworks.description import ENGINES, Framework
@@ -38,6 +38,11 @@ class Subject:
     """Bytes of cache on each GPU that engines get beyond what the plan counts on."""
     says_model: bool = True
     """The launch is to say what the actor is; one that exists says it already."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Key → value that a launch which is converted has of it, and no plan: it goes before what the
+    export would write."""
+    most_sequences: int | None = None
+    """Sequences that such a launch runs at once on all of its engines; None: it has no limit."""
 
     @property
     def target(self) -> Target:

@@ -86,6 +86,15 @@ def sequences_at_once(
     With dynamic sampling they are more than are trained on. Without batches they are those for
     which a replica has the cache.
     """
+    each, why = _sequences_at_once(subject, call, engines, of)
+    if subject.most_sequences is None:
+        return each, why
+    most = math.ceil(subject.most_sequences / engines)
+    told = f"the launch that this one is made of runs {subject.most_sequences} on all {of}"
+    return (most, told) if most < each else (each, why)
+
+
+def _sequences_at_once(subject: Subject, call: CallPlan, engines: int, of: str) -> tuple[int, str]:
     flow = subject.plan.continuous
     if flow is not None and flow.least_in_flight:
         assert call.parallelism is not None, "a generation has a layout"

@@ -7,7 +7,11 @@ import numpy as np
 
 from automap.planner.assembly.parts import PricedCopy, price_call, price_copy, pricing_of
 from automap.planner.catalogue.hardware import Pool
-from automap.planner.cost.generation.continuous import cached_variance
+from automap.planner.cost.generation.continuous import (
+    Admission,
+    cached_tokens,
+    cached_variance,
+)
 from automap.planner.cost.generation.kv_cache import (
     CACHE_SIGMAS,
     bytes_of_every_token,
@@ -21,7 +25,7 @@ from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF
 from automap.planner.imports.settings import Settings
 from automap.planner.job.job import Job
 from automap.planner.layout import GenerationLayouts
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
 from automap.planner.units import GIB
 
 ROUNDS = 6
@@ -131,8 +135,7 @@ def _of_share(
 
 def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache: int) -> int:
     """The part of a cache that the sequences which run at once can use."""
-    groups = 1 if settings.framework.sequences_of_replicas else attention_replicas(layout)
-    engines = max(layout.data_parallel_size // groups, 1)
+    groups, engines = _engines(settings, layout)
     flows = job.spec.search.continuous_rollouts
     batches = max(job.spec.search.staleness + 1 - job.training_slack, 1) if flows else 1
     bounds = list(_bounds(settings, job, engines))
@@ -141,13 +144,8 @@ def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache:
     at_once, decision, role = min(bounds)
     if at_once >= call.num_sequences * batches:
         return cache
-    model = job.models[call.model or call.role]
-    tokens, number = _mean_running_tokens(job), at_once / engines / groups
-    each = int(
-        kv_bytes_per_token(model, _layouts(layout), tokens=tokens, precision=_precision(job))[0]
-    )
-    spread = CACHE_SIGMAS * math.sqrt(number * cached_variance(job.spec.workload)) if flows else 0.0
-    needed = max(math.ceil(number * tokens + spread) * each, _least(job, call, layout))
+    # The largest that has no room for a further sequence.
+    needed = _bytes_of(job, call, layout, at_once / engines / groups + 1) - 1
     if needed >= cache:
         return cache
     told = (
@@ -157,6 +155,38 @@ def usable(settings: Settings, job: Job, call: Call, layout: Parallelism, cache:
     )
     settings.note("assumed", told, settings.given(decision, role))
     return needed
+
+
+def most_sequences(settings: Settings, placement: Placement) -> int | None:
+    """Sequences that all engines of a launch run at once; None: it has no limit."""
+    [layout, *_] = [each.parallelism for each in placement.calls if each.kind == "generate"]
+    if layout is None or not settings.knows("concurrent_sequences", "rollout"):
+        return None
+    each = settings.whole("concurrent_sequences", "rollout")
+    return None if each is None else each * _engines(settings, layout)[1]
+
+
+def _engines(settings: Settings, layout: Parallelism) -> tuple[int, int]:
+    """(replicas of the attention in an engine that share its limit of sequences, engines)."""
+    groups = 1 if settings.framework.sequences_of_replicas else attention_replicas(layout)
+    return groups, max(layout.data_parallel_size // groups, 1)
+
+
+def _bytes_of(job: Job, call: Call, layout: Parallelism, sequences: float) -> int:
+    """Bytes of cache on each GPU in which a replica runs so many sequences."""
+    model, workload, sizes = (
+        job.models[call.model or call.role],
+        job.spec.workload,
+        _layouts(layout),
+    )
+    admission = Admission.of(job, call)
+    tokens = _mean_running_tokens(job)
+    spread = 0.0
+    if admission is not None:
+        tokens = cached_tokens(call, workload, admission)
+        spread = CACHE_SIGMAS * math.sqrt(sequences * cached_variance(workload))
+    each = int(kv_bytes_per_token(model, sizes, tokens=tokens, precision=_precision(job))[0])
+    return max(math.ceil(sequences * tokens + spread) * each, _least(job, call, layout))
 
 
 def _bounds(settings: Settings, job: Job, engines: int) -> Iterator[tuple[int, str, str]]:

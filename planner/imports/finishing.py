@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, SpecError
+from automap.planner.imports.cache import most_sequences
 from automap.planner.imports.keys import classify, misspelt, values_of
 from automap.planner.imports.launch import Imported, Whereabouts
 from automap.planner.imports.resolving import assume_hardware
@@ -56,12 +57,16 @@ def imported(
     """
     overrides = settings.overrides
     assume_hardware(settings, job)
+    for role, model in job.models.items():
+        if model.architecture.approximation:
+            settings.note("not priced", f"model of the {role}: {model.architecture.approximation}")
     places = {
         key: (given.file, *given.place)
         for key, given in overrides.given.items()
         if given.place is not None
     }
     placement, cache = placed
+    most = most_sequences(settings, placement)
     return Imported(
         target=settings.framework.target,
         entry=entry,
@@ -72,6 +77,7 @@ def imported(
         cache_bytes=cache,
         settings=classify(settings, own),
         remarks=[*overrides.remarks, *settings.remarks],
+        most_sequences=most,
         values=values_of(settings),
         whereabouts=Whereabouts(overrides.end, places),
     )

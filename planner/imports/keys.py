@@ -42,9 +42,10 @@ def earlier(old: Sequence[Given], framework: Framework, what: str) -> NotImporta
     """
     first = old[0]
     told = f"{first.file} line {first.line} starts an earlier version than {framework.version}"
-    summary = f"{told}: {len(old)} of its {what} have other names now, {first.key} for example"
-    remedy = f"rename them ({first.key} is {framework.replaced[first.key]})"
-    return NotImportableError(framework.target, [Reason(summary=summary, remedy=remedy)])
+    names = f"{len(old)} of its {what} have other names now" if len(old) > 1 else "it has old names"
+    each = [f"{given.key} is {framework.replaced[given.key] or 'gone'}" for given in old]
+    reason = Reason(summary=f"{told}: {names}", remedy=f"rename them: {'; '.join(each)}")
+    return NotImportableError(framework.target, [reason])
 
 
 def classify(settings: Settings, own: Sequence[str] = ()) -> list[ImportedSetting]:

@@ -109,6 +109,8 @@ class Imported(ResultModel):
     """Key-value cache on each GPU of an engine; the placement's is what its sequences can use."""
     settings: list[ImportedSetting]
     remarks: list[Remark]
+    most_sequences: int | None = Field(default=None, exclude=True)
+    """Sequences that all engines run at once at most; None: no limit. Not part of the JSON."""
     values: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Key → what the framework reads for it, given or left out, without the sign of an added key.
     Not part of the JSON."""

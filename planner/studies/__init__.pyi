@@ -3,6 +3,7 @@ from .advice_result import GainInterval as GainInterval
 from .conversion import Carried as Carried
 from .conversion import carried as carried
 from .conversion import inside_another as inside_another
+from .conversion import saying as saying
 from .levers import Lever as Lever
 from .levers import Levers as Levers
 from .nearest import EVERYTHING as EVERYTHING

@@ -1,8 +1,10 @@
 """The launch of one framework as that of another: what of it the other one does not have."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+from automap.planner.exports.exporting import export
 from automap.planner.exports.launch import Launch, LaunchSetting
 from automap.planner.frameworks.description import JOB, Framework, framework
 from automap.planner.imports.launch import Imported, ImportedSetting
@@ -11,12 +13,15 @@ from automap.planner.plan.types import ResultModel
 from automap.planner.spec import JobSpec
 from automap.planner.studies.advice_offers import decisions_of
 from automap.planner.studies.export_into import OF_THE_RUN
+from automap.planner.studies.learning_settings import learning_settings, moved
 from automap.planner.targets.tables import TARGETS, inside, left_open, left_to
 
 KL_COEFFICIENTS = {"kl_coefficient", "kl_loss_coefficient"}
 """Weights of the KL divergence: one for loss and reward, or one for each."""
 CLIPS = {"clip_low", "clip_high"}
 """Clips of the importance ratio, which are one setting in places: `clips`."""
+LIMIT = "concurrent_sequences"
+"""The limit of an engine's sequences, which goes with a conversion where the other has one."""
 NO_PLAN_HAS = (
     OF_THE_RUN
     | KL_COEFFICIENTS
@@ -32,6 +37,7 @@ NO_PLAN_HAS = (
         "loss",
         "model",
         "outlier_mask",
+        "prefill_tokens",
         "reward_deviation",
         "reward_type",
         "weights",
@@ -45,10 +51,24 @@ class Carried(ResultModel):
 
     had: dict[str, str]
     """Variable that the new launch asks for → what the old one has there."""
+    said: dict[str, str]
+    """Key of the old launch → the setting of the new one that says the same."""
     lost: list[ImportedSetting]
     """What the new launch does not say."""
     instead: dict[str, str]
     """Key of what is lost → what the new launch says in its place, where it says anything."""
+
+
+def saying(imported: Imported) -> Callable[..., Launch]:
+    """What makes the launch of a plan as `exports.exporting.export` does, for a conversion.
+
+    It says what the launch says beside its plan: learning, sampling, the limit of its engines.
+    """
+    return partial(
+        export,
+        beside=partial(learning_settings, imported),
+        most_sequences=imported.most_sequences,
+    )
 
 
 def carried(imported: Imported, launch: Launch) -> Carried:
@@ -62,9 +82,15 @@ def carried(imported: Imported, launch: Launch) -> Carried:
     of_key = {key.lstrip("+"): decision for key, decision in decided.items()}
     unused = _coefficient_without_effect(imported, ours)
     had, instead, lost = dict[str, str](), dict[str, str](), list[ImportedSetting]()
+    said = moved(imported, launch)
     for each in imported.settings:
+        if each.key in said:
+            continue
         decision, role = of_key.get(each.key, ("", JOB))
         in_plan = each.decides and decision not in NO_PLAN_HAS
+        if decision == LIMIT and all(name != LIMIT for name, _ in written):
+            lost.append(each)
+            continue
         if in_plan and not _priced_as_another(ours, decision, imported.values.get(each.key)):
             continue
         there = next(_same(decision, role, written), None) if decision != unused else None
@@ -74,7 +100,7 @@ def carried(imported: Imported, launch: Launch) -> Carried:
             lost.append(each)
             if there is not None:
                 instead[each.key] = f"{there.key}={there.value}"
-    return Carried(had=had, lost=lost, instead=instead)
+    return Carried(had=had, said=said, lost=lost, instead=instead)
 
 
 def _same(

@@ -106,18 +106,21 @@ def put_back(
     placement: Placement,
     target: str,
     price: Callable[[JobSpec, Placement], Plan],
+    say: Callable[..., Launch] = export,
 ) -> tuple[Plan, Launch, tuple[str, ...]]:
     """The plan with the launch's cache and offload where they fit, its launch, and which of them.
+
+    `say` makes the launch of a plan as `export` does.
 
     Raises:
         NotExportableError: the framework cannot be told the plan.
     """
-    launch = export(plan, target)
+    launch = say(plan, target)
     for what in BESIDE:
         changed = _with(plan.placement(), placement, what)
         try:
             priced = price(plan.spec, changed)
-            return priced, export(priced, target, spare_cache=CACHE not in what), what
+            return priced, say(priced, target, spare_cache=CACHE not in what), what
         except NO_PLAN:
             continue
     return plan, launch, ()

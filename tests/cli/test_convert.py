@@ -27,8 +27,9 @@ def test_a_launch_is_the_same_placement_in_the_other_words(
     assert "to be filled in" in out
     assert "ACTOR_MODEL: /data/Qwen3-4B" in err
     lost = err.partition("lost (slime@0.3.1 -> verl@0.9.1)")[2].partition("\n\n")[0]
-    assert "line 84: --lr=1e-6" in lost
-    assert "--eps-clip-high=0.28" in lost
+    assert "--lr=1e-6" not in lost
+    assert "line 84: --lr=1e-6; now actor_rollout_ref.actor.optim.lr=1.0e-06" in err
+    assert "--eps-clip-high=0.28; now actor_rollout_ref.actor.clip_ratio_high=0.28" in err
     # What a plan has is in the plan.
     assert "--rollout-batch-size" not in lost
     assert "--colocate" not in lost
@@ -81,7 +82,11 @@ def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]
     found = json.loads(out)
     assert (code, found["target"], found["hazards"]) == (0, "verl@0.9.1", [])
     assert found["had"]["ACTOR_MODEL"] == "/data/Qwen3-4B"
-    assert {"--lr", "--kl-loss-coef"} <= {each["key"] for each in found["lost"]}
+    assert found["said"]["--lr"] == "actor_rollout_ref.actor.optim.lr=1.0e-06"
+    assert found["said"]["--kl-loss-coef"].startswith("actor_rollout_ref.actor.kl_loss_coef=")
+    lost = {each["key"] for each in found["lost"]}
+    assert "--adam-beta2" in lost
+    assert not lost & found["said"].keys()
     assert found["script"].startswith("#!/usr/bin/env bash")
 
 
@@ -90,7 +95,9 @@ def test_a_coefficient_that_decides_whether_there_is_a_reference_is_not_lost_wit
 ) -> None:
     to = ("--from", "trl@1.16.0", "--to", "openrlhf@0.11.2")
     code, out, _ = call(capsys, "convert", str(LAUNCHES / "trl" / "cli.sh"), *to, *GIVEN, "--json")
-    assert (code, json.loads(out)["had"]["KL_COEFFICIENT"]) == (0, "0.04")
+    found = json.loads(out)
+    assert (code, found["said"]["--beta"]) == (0, "--algo.kl.init_coef=0.04")
+    assert "KL_COEFFICIENT" not in found["script"]
 
 
 @pytest.mark.parametrize(
@@ -198,18 +205,21 @@ def test_what_cannot_be_kept_is_planned_anew_and_said(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("target", "had"),
+    ("target", "keys"),
     [
-        ("openrlhf@0.11.2", "0.002"),
-        ("nemo-rl@0.7.0", "0.002"),
-        ("trl@1.16.0", "0.002"),
-        ("skyrl@0.3.0", None),
-        ("slime@0.3.1", "0.002"),
-        ("areal@1.0.4", "0.002"),
+        ("openrlhf@0.11.2", ("--algo.kl.init_coef", "--actor.eps_clip_low_high=0.1 0.2")),
+        ("nemo-rl@0.7.0", ("loss_fn.reference_policy_kl_penalty", "loss_fn.ratio_clip_min=0.1")),
+        ("trl@1.16.0", ("--beta", "--epsilon=0.1")),
+        (
+            "skyrl@0.3.0",
+            ("trainer.algorithm.kl_loss_coef", "trainer.algorithm.eps_clip_low=0.1"),
+        ),
+        ("slime@0.3.1", ("--kl-loss-coef", "--eps-clip=0.1")),
+        ("areal@1.0.4", ("actor.kl_ctl", "actor.eps_clip=0.1")),
     ],
 )
 def test_a_usual_launch_of_verl_is_one_of_every_other_framework(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, target: str, had: str | None
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, target: str, keys: tuple[str, str]
 ) -> None:
     text = Path(GRPO).read_text(encoding="utf-8")
     text = text.replace("kl_loss_coef=0.001", "kl_loss_coef=0.002 algorithm.kl_ctrl.kl_coef=0.5")
@@ -221,13 +231,49 @@ def test_a_usual_launch_of_verl_is_one_of_every_other_framework(
     found = json.loads(out)
     assert (code, found["target"]) == (0, target)
     assert "kept of the launch: " in err
-    # Of two coefficients the one with effect is to be given again.
-    assert found["had"].get("KL_COEFFICIENT") == had
+    # Of two coefficients the one with effect is said.
+    coefficient, clip = keys
+    assert found["said"]["actor_rollout_ref.actor.kl_loss_coef"] == f"{coefficient}=0.002"
+    assert found["said"]["actor_rollout_ref.actor.clip_ratio_low"] == clip
+    assert "KL_COEFFICIENT" not in found["script"]
     lost = {each["key"]: each["value"] for each in found["lost"]}
     assert lost["algorithm.kl_ctrl.kl_coef"] == "0.5"
-    assert lost["actor_rollout_ref.actor.clip_ratio_low"] == "0.1"
-    there = found["instead"].get("actor_rollout_ref.actor.clip_ratio_low")
-    assert there is None or (there.partition("=")[2] in ("0.2", "0.2 0.2") and there in err)
+    assert not lost.keys() & found["said"].keys()
+    files = " ".join([found["script"], *found["files"].values()])
+    assert "0.002" in files
+
+
+def test_the_limit_of_an_engines_sequences_stays(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It bounds how much cache is used: without it the same cache would be asked for more."""
+    path = tmp_path / "verl.sh"
+    limits = (
+        "actor_rollout_ref.rollout.max_num_seqs=64 "
+        "actor_rollout_ref.rollout.max_num_batched_tokens=10240"
+    )
+    path.write_text(Path(GRPO).read_text(encoding="utf-8").replace("$@", limits), encoding="utf-8")
+    for target, key in (
+        ("nemo-rl@0.7.0", "policy.generation.vllm_kwargs.max_num_seqs"),
+        ("slime@0.3.1", "--sglang-max-running-requests"),
+    ):
+        code, out, _ = call(
+            capsys, "convert", str(path), "--from", "verl@0.9.1", "--to", target, *GIVEN, "--json"
+        )
+        found = json.loads(out)
+        settings = {each["key"]: each["value"] for each in found["settings"]}
+        assert (code, settings[key]) == (0, "64")
+        assert "10240" in settings.values()
+    code, out, _ = call(
+        capsys,
+        "convert",
+        str(path),
+        *("--from", "verl@0.9.1", "--to", "openrlhf@0.11.2"),
+        *GIVEN,
+        "--json",
+    )
+    lost = {each["key"] for each in json.loads(out)["lost"]}
+    assert "actor_rollout_ref.rollout.max_num_seqs" in lost
 
 
 def test_a_launch_of_an_algorithm_that_the_other_lacks_is_refused(

@@ -26,6 +26,8 @@ GROUPS = (
     "OPTIMIZER_ARGS",
     "SGLANG_ARGS",
 )
+LEARNING = "OPTIMIZER_ARGS"
+"""Where arguments are that no plan decides, and a launch which is converted has."""
 MISC = "MISC_ARGS"
 MISC_WORDS = (
     "--attention-dropout 0.0",
@@ -106,7 +108,9 @@ def _groups(settings: Iterable[LaunchSetting], subject: Subject) -> Iterator[str
     of_key, written = group_of_keys(framework), list(settings)
     for group in GROUPS:
         yield f"{group}=("
-        there = [e for e in written if of_key[e.key] == group and e.value not in ABSENT]
+        there = [
+            e for e in written if of_key.get(e.key, LEARNING) == group and e.value not in ABSENT
+        ]
         yield from script.explained(there, lambda each: words(each, framework))
         if group == "MODEL_ARGS":
             yield "  # config.json of the model"

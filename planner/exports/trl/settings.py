@@ -37,8 +37,8 @@ def launch_of(subject: Subject) -> Launch:
     launch = collected(subject, lines)
     title = f"{subject.plan.name}: a plan of Automap for {launch.target}, read by launch.sh."
     files = {
-        ACCELERATE_FILE: accelerate_file(lines.settings, title=title),
-        TRAINER_FILE: trainer_file(lines.settings, title=title),
+        ACCELERATE_FILE: accelerate_file(launch.settings, title=title),
+        TRAINER_FILE: trainer_file(launch.settings, title=title),
     }
     return launch.model_copy(update={"script": script_of(subject, launch), "files": files})
 

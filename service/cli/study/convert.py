@@ -25,6 +25,7 @@ from automap.planner.studies import (
     inside_another,
     most_kept,
     put_back,
+    saying,
 )
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend
@@ -109,9 +110,12 @@ def _priced(backend: Backend, imported: Imported, given: ConvertArguments) -> Pl
 def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArguments) -> Launch:
     """The launch of the plan, or of the nearest one that the other framework can be told."""
     refusal = f"{given.files[0]}: {given.target} cannot be told what this launch says"
+    say = saying(imported)
     with reporting_check(refusal):
         try:
-            return export(plan, given.target)
+            launch = export(plan, given.target, say=say)
+            _show_prices(backend, imported, plan, given)
+            return launch
         except NotExportableError as error:
             if given.exact:
                 raise BadInputError(refusal, [*reasons_of(error), EXACT]) from None
@@ -121,10 +125,10 @@ def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArg
         # No plan inside it is of the same job: another algorithm, say.
         raise BadInputError(refusal, [error.message]) from None
     try:
-        launch = export(other, given.target)
+        launch = export(other, given.target, say=say)
         if what:
-            placement = imported.placement
-            other, launch, beside = put_back(other, placement, given.target, backend.estimate)
+            placement, price = imported.placement, backend.estimate
+            other, launch, beside = put_back(other, placement, given.target, price, say)
             what = (*what, *beside)
     except NotExportableError as error:
         refusal = f"{given.files[0]}: nor can the best plan inside {given.target}"
@@ -136,6 +140,20 @@ def _written(backend: Backend, imported: Imported, plan: Plan, given: ConvertArg
     console.stderr_console().print(Text(_told(what)), soft_wrap=True)
     show_changes(plan, other, given.target, which="nearest" if what else "best")
     return launch
+
+
+def _show_prices(backend: Backend, imported: Imported, plan: Plan, given: ConvertArguments) -> None:
+    """Seconds of an iteration here and there, on standard error: its software is another."""
+    if given.show.quiet:
+        return
+    told = f"it is kept as it is: {formats.seconds(plan.iteration_seconds)} s per iteration"
+    # A service may have measured prices by which it does not fit there.
+    with suppress(InfeasibleError, SpecError):
+        other = backend.estimate(inside_another(imported.spec, given.target), imported.placement)
+        told += (
+            f" in {imported.target}, {formats.seconds(other.iteration_seconds)} s in {given.target}"
+        )
+    console.stderr_console().print(Text(told), soft_wrap=True)
 
 
 def _nearest(
@@ -167,6 +185,15 @@ def _show_kept(imported: Imported, launch: Launch, kept: Carried, out: Console) 
     _show_lines(
         "to be given again, and what the launch has there",
         (f"{name}: {_short(value)}" for name, value in kept.had.items()),
+        out,
+    )
+    _show_lines(
+        "said in the other's words",
+        (
+            f"line {each.line}: {_short(f'{each.key}={each.value}')}; now {kept.said[each.key]}"
+            for each in imported.settings
+            if each.key in kept.said
+        ),
         out,
     )
     where = f"{imported.target} -> {launch.target}"

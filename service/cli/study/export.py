@@ -167,6 +167,13 @@ def show_changes(plan: Plan, other: Plan, target: str, *, which: str = "best") -
         ),
         soft_wrap=True,
     )
+    gpus = plan.gpus_used, other.gpus_used
+    if gpus[0] != gpus[1]:
+        out.print(Text(f"  GPUs: {gpus[0]} -> {gpus[1]}"), soft_wrap=True)
+    risks = [each.out_of_memory_probability for each in (plan, other)]
+    shown = ["unknown" if risk is None else formats.chance(risk) for risk in risks]
+    if shown[0] != shown[1]:
+        out.print(Text(f"  out of memory: {shown[0]} -> {shown[1]}"), soft_wrap=True)
     for name in type(plan.spec.workload).model_fields:
         before, after = (getattr(each.spec.workload, name) for each in (plan, other))
         if before != after:

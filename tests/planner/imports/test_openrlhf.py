@@ -265,7 +265,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     )
     [told] = refused(LaunchFile("a.sh", old))
     assert "a.sh line 1 starts an earlier version than 0.11.2" in told
-    assert "rename them (--ref_num_nodes is --ref.num_nodes)" in told
+    assert "rename them: --ref_num_nodes is --ref.num_nodes; " in told
     other = LaunchFile("a.sh", "deepspeed --module openrlhf.cli.train_sft --max_len 1\n")
     assert any("train_sft, which generates nothing" in each for each in refused(other))
     document = LaunchFile("a.yaml", document={"a": 1})

@@ -262,7 +262,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     keys = "generator.num_inference_engines=4 generator.backend=vllm trainer.train_batch_size=8"
     [told] = refused(LaunchFile("a.sh", f"python -m skyrl.train.entrypoints.main_base {keys}\n"))
     assert "a.sh line 1 starts an earlier version than 0.3.0: 2 of its keys" in told
-    assert "(rename them (generator.num_inference_engines is generator.inference_" in told
+    assert "(rename them: generator.num_inference_engines is generator.inference_" in told
     serves = LaunchFile("a.sh", "python -m skyrl.train.entrypoints.serve a.b=1\n")
     assert any("which is not read" in each for each in refused(serves))
     other = LaunchFile("a.sh", "python mine.py a.b=1\n")

@@ -1,0 +1,229 @@
+"""What a launch says of learning and sampling, in the words of another framework.
+
+No plan has any of it. A conversion carries what both frameworks have a key for that means the same.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from automap.planner.exports.collected import MADE_OF
+from automap.planner.exports.launch import Launch
+from automap.planner.exports.subject import Subject
+from automap.planner.frameworks.description import Framework, framework
+from automap.planner.imports.launch import Imported
+from automap.planner.imports.rewriting import value_of
+
+ALIKE: Mapping[str, Mapping[str, str]] = {
+    "learning rate": {
+        "verl": "actor_rollout_ref.actor.optim.lr",
+        "slime": "--lr",
+        "nemo-rl fsdp": "policy.optimizer.kwargs.lr",
+        "nemo-rl megatron": "policy.megatron_cfg.optimizer.lr",
+        "openrlhf": "--actor.adam.lr",
+        "trl": "--learning_rate",
+        "skyrl": "trainer.policy.optimizer_config.lr",
+        "areal": "actor.optimizer.lr",
+    },
+    "learning rate of the critic": {
+        "verl": "critic.optim.lr",
+        "slime": "--critic-lr",
+        "openrlhf": "--critic.adam.lr",
+        "skyrl": "trainer.critic.optimizer_config.lr",
+        "areal": "critic.optimizer.lr",
+    },
+    "weight decay": {
+        "verl": "actor_rollout_ref.actor.optim.weight_decay",
+        "slime": "--weight-decay",
+        "nemo-rl fsdp": "policy.optimizer.kwargs.weight_decay",
+        "nemo-rl megatron": "policy.megatron_cfg.optimizer.weight_decay",
+        "openrlhf": "--actor.adam.weight_decay",
+        "trl": "--weight_decay",
+        "skyrl": "trainer.policy.optimizer_config.weight_decay",
+        "areal": "actor.optimizer.weight_decay",
+    },
+    "largest norm of gradients": {
+        "verl": "actor_rollout_ref.actor.optim.clip_grad",
+        "slime": "--clip-grad",
+        "nemo-rl fsdp": "policy.max_grad_norm",
+        "nemo-rl megatron": "policy.megatron_cfg.optimizer.clip_grad",
+        "openrlhf": "--actor.max_norm",
+        "trl": "--max_grad_norm",
+        "skyrl": "trainer.policy.optimizer_config.max_grad_norm",
+        "areal": "actor.optimizer.gradient_clipping",
+    },
+    "temperature": {
+        "verl": "actor_rollout_ref.rollout.temperature",
+        "slime": "--rollout-temperature",
+        "nemo-rl": "policy.generation.temperature",
+        "openrlhf": "--rollout.temperature",
+        "trl": "--temperature",
+        "skyrl": "generator.sampling_params.temperature",
+        "areal": "gconfig.temperature",
+    },
+    "top-p": {
+        "verl": "actor_rollout_ref.rollout.top_p",
+        "slime": "--rollout-top-p",
+        "nemo-rl": "policy.generation.top_p",
+        "openrlhf": "--rollout.top_p",
+        "trl": "--top_p",
+        "skyrl": "generator.sampling_params.top_p",
+        "areal": "gconfig.top_p",
+    },
+    "lower clip": {
+        "verl": "actor_rollout_ref.actor.clip_ratio_low",
+        "slime": "--eps-clip",
+        "nemo-rl": "loss_fn.ratio_clip_min",
+        "trl": "--epsilon",
+        "skyrl": "trainer.algorithm.eps_clip_low",
+        "areal": "actor.eps_clip",
+    },
+    "upper clip": {
+        "verl": "actor_rollout_ref.actor.clip_ratio_high",
+        "slime": "--eps-clip-high",
+        "nemo-rl": "loss_fn.ratio_clip_max",
+        "trl": "--epsilon_high",
+        "skyrl": "trainer.algorithm.eps_clip_high",
+        "areal": "actor.eps_clip_higher",
+    },
+    "KL coefficient, in the loss": {
+        "verl": "actor_rollout_ref.actor.kl_loss_coef",
+        "slime": "--kl-loss-coef",
+        "nemo-rl": "loss_fn.reference_policy_kl_penalty",
+        "openrlhf": "--algo.kl.init_coef",
+        "trl": "--beta",
+        "skyrl": "trainer.algorithm.kl_loss_coef",
+        "areal": "actor.kl_ctl",
+    },
+    "KL coefficient, in the reward": {
+        "verl": "algorithm.kl_ctrl.kl_coef",
+        "slime": "--kl-coef",
+        "openrlhf": "--algo.kl.init_coef",
+        "areal": "actor.kl_ctl",
+    },
+    "tokens of a prefill": {
+        "verl": "actor_rollout_ref.rollout.max_num_batched_tokens",
+        "slime": "--sglang-chunked-prefill-size",
+        "nemo-rl": "policy.generation.vllm_kwargs.max_num_batched_tokens",
+        "skyrl": "generator.inference_engine.max_num_batched_tokens",
+    },
+}
+"""What is said → framework, or framework and kind of training engine → the key that says it."""
+LEAST = {"learning rate": {"nemo-rl megatron": "policy.megatron_cfg.optimizer.min_lr"}}
+"""What a schedule ends with, which must not be above where it begins: constant, if it is that."""
+CONSTANT = ("verl", "skyrl", "areal")
+"""Frameworks whose learning rate is constant where a launch does not say otherwise."""
+DECAYS = {"--lr": "--lr-decay-style"}
+"""Learning rate that decays unless told otherwise → the key that tells it."""
+CLIPS = ("lower clip", "upper clip")
+BOTH_CLIPS = {"openrlhf": "--actor.eps_clip_low_high"}
+"""Frameworks that are told the lower and the upper clip by one key."""
+ONE_CLIP = ("slime", "trl", "areal")
+"""Frameworks whose upper clip is the lower one where a launch does not give it."""
+
+
+def learning_settings(imported: Imported, subject: Subject) -> dict[str, str]:
+    """What a launch says of learning and sampling, as the framework of a subject is told it.
+
+    Key of that framework → its value. Only numbers that the launch gives itself are carried.
+    """
+    found = dict[str, str]()
+    for ours, theirs in _pairs(imported, subject):
+        value = _number(imported, ours)
+        if value is not None:
+            found |= dict.fromkeys(theirs, _written(value))
+    if framework(imported.target).name in CONSTANT:
+        found |= {there: "constant" for key, there in DECAYS.items() if key in found}
+    return found | _both_clips(imported, subject)
+
+
+def _both_clips(imported: Imported, subject: Subject) -> dict[str, str]:
+    """The clips where one of the two frameworks has one key for both."""
+    source, target = framework(imported.target).name, subject.framework.name
+    given = {each.key for each in imported.settings}
+    if source in BOTH_CLIPS and BOTH_CLIPS[source] in given:
+        [text] = [each.value for each in imported.settings if each.key == BOTH_CLIPS[source]][-1:]
+        clips = text.split()
+        keys = [ALIKE[what].get(target) for what in CLIPS]
+        return {key: clip for key, clip in zip(keys, clips, strict=False) if key is not None}
+    if target not in BOTH_CLIPS:
+        return {}
+    ours = [ALIKE[what].get(source, "") for what in CLIPS]
+    if not given.intersection(ours):
+        return {}
+    lower, upper = (
+        _number(imported, key) if key in given else imported.values.get(key) for key in ours
+    )
+    if upper is None and source in ONE_CLIP:
+        upper = lower
+    if not isinstance(lower, int | float) or not isinstance(upper, int | float):
+        return {}
+    return {BOTH_CLIPS[target]: f"{_written(lower)} {_written(upper)}"}
+
+
+def moved(imported: Imported, launch: Launch) -> dict[str, str]:
+    """Key of a launch → what its conversion says in its place, in the other framework's words."""
+    source, target = (framework(each.target).name for each in (imported, launch))
+    there = {
+        each.key.lstrip("+"): f"{each.key}={each.value}"
+        for each in launch.settings
+        if each.because == MADE_OF
+    }
+    found = dict[str, str]()
+    for what, keys in _with_effect(imported):
+        theirs = {key for name, key in keys.items() if name.split()[0] == target}
+        ours = {key for name, key in keys.items() if name.split()[0] == source}
+        if what in CLIPS:
+            theirs.add(BOTH_CLIPS.get(target, ""))
+            ours.add(BOTH_CLIPS.get(source, ""))
+        said = sorted(theirs & there.keys())
+        if said:
+            found |= {key: there[said[0]] for key in ours if key not in found}
+    return {each.key: found[each.key] for each in imported.settings if each.key in found}
+
+
+def _with_effect(imported: Imported) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """All that is alike but the coefficient of a divergence that the launch does not have."""
+    kl = f"in the {imported.spec.workload.kl}"
+    for what, keys in ALIKE.items():
+        if not what.startswith("KL") or what.endswith(kl):
+            yield what, keys
+
+
+def _pairs(imported: Imported, subject: Subject) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The launch's key, and those that say the same to the other framework."""
+    source, given = framework(imported.target), {each.key for each in imported.settings}
+    for what, keys in _with_effect(imported):
+        if "critic" in what and "critic" not in subject.homes:
+            continue
+        theirs = _key(keys, subject.framework, subject.engine)
+        candidates = [key for name, key in keys.items() if name.split()[0] == source.name]
+        if what == "upper clip" and source.name in ONE_CLIP:
+            candidates.append(ALIKE["lower clip"][source.name])
+        ours = next((key for key in candidates if key in given), None)
+        if ours is not None and theirs is not None:
+            least = _key(LEAST.get(what, {}), subject.framework, subject.engine)
+            yield ours, (theirs,) if least is None else (theirs, least)
+
+
+def _key(keys: Mapping[str, str], of: Framework, engine: str) -> str | None:
+    return keys.get(of.name) or keys.get(f"{of.name} {engine}")
+
+
+def _number(imported: Imported, key: str) -> float | int | None:
+    [text] = [each.value for each in imported.settings if each.key == key][-1:]
+    value = imported.values.get(key)
+    if value is None:
+        value = value_of(key, text.strip("\"'"))
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _written(value: float) -> str:
+    """A number that YAML 1.1 reads as one too: with a point before an exponent."""
+    if isinstance(value, int):
+        return str(value)
+    mantissa, mark, exponent = f"{value:.12g}".partition("e")
+    return (mantissa if "." in mantissa else f"{mantissa}.0") + mark + exponent
