@@ -11,6 +11,9 @@ from automap.planner.search.space.search_space import SearchSpace
 
 SIZES = ("tensor", "pipeline", "context", "data", "expert")
 """The parallel dimensions of a layout."""
+ENGINE_SIZES = tuple(name for name in SIZES if name != "context")
+"""The parallel dimensions of an engine that generates."""
+DATA = "data"
 
 
 class Complexity(NamedTuple):
@@ -20,7 +23,8 @@ class Complexity(NamedTuple):
     range_sizes: int
     layouts: int
     dimensions: int
-    """Parallel sizes above one, over all layouts and generating engines."""
+    """Parallel sizes above one, over all layouts and generating engines, but for data ranks, which
+    need no choice: they are what is left."""
     odd_sizes: int
     """Sizes that are neither a power of two nor the usual one."""
     shadows: int
@@ -34,7 +38,7 @@ class Traits:
     sizes: list[list[tuple[int, ...]]]
     """Per copy and row: the sizes of its layout."""
     dimensions: list[IntArray]
-    """Per copy: how many parallel sizes are above one."""
+    """Per copy: how many parallel sizes are above one, but for that of data ranks."""
     odd: list[IntArray]
     """Per copy: how many sizes, that of the range among them, are neither a power of two nor the
     pool's number of nodes."""
@@ -53,19 +57,18 @@ class Traits:
             columns = _columns(copy.layouts)
             interleaved = copy.layouts.virtual_pipeline_parallel_size
             sizes.append(list(zip(*(c.tolist() for c in (*columns, interleaved)), strict=True)))
-            dimensions.append(_above_one(columns))
+            dimensions.append(
+                _above_one([c for c, name in zip(columns, SIZES, strict=True) if name != DATA])
+            )
             own = _odd(columns, nodes[copy.pool])
             own += _odd([copy.layouts.num_gpus], whole[copy.pool])
             odd.append(own)
         for table in tables.calls:
-            engine = [
-                getattr(table.engine, f"{name}_parallel_size")
-                for name in SIZES
-                if name != "context"
-            ]
+            engine = [getattr(table.engine, f"{name}_parallel_size") for name in ENGINE_SIZES]
             generates = tables.dataflow_calls[table.call].kind == "generate"
             pool = tables.copies[table.copy].pool[table.copy_row]
-            engine_dimensions.append(_above_one(engine) * generates)
+            split = [c for c, name in zip(engine, ENGINE_SIZES, strict=True) if name != DATA]
+            engine_dimensions.append(_above_one(split) * generates)
             engine_odd.append(_odd(engine, nodes[pool]) * generates)
         return Traits(sizes, dimensions, odd, engine_dimensions, engine_odd)
 
@@ -113,4 +116,31 @@ def complexity(space: SearchSpace, traits: Traits, selected: Selected) -> Comple
         + sum(int(traits.engine_odd[n][row]) for n, row in generated),
         sum(copies[n].shadow_of is not None for n, _, _ in here),
         sum(traits.sizes[n][row][-1] > 1 for n, row, _ in here),
+    )
+
+
+def least_complexity(space: SearchSpace) -> Complexity:
+    """What no placement of a space is simpler than."""
+    traits, copies = Traits.of(space), space.tables.copies
+    homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
+    generated: dict[int, list[tuple[int, int]]] = {}
+    for number, table in enumerate(space.tables.calls):
+        if len(table):
+            pair = (
+                int(traits.engine_dimensions[number].min()),
+                int(traits.engine_odd[number].min()),
+            )
+            generated.setdefault(table.call, []).append(pair)
+    return Complexity(
+        ranges=1,
+        range_sizes=1,
+        layouts=1,
+        dimensions=sum(int(traits.dimensions[n].min()) for n in homes)
+        + sum(min(each)[0] for each in generated.values()),
+        odd_sizes=sum(int(traits.odd[n].min()) for n in homes)
+        + sum(min(odd for _, odd in each) for each in generated.values()),
+        shadows=0,
+        interleaved_pipelines=sum(
+            int(copies[n].layouts.virtual_pipeline_parallel_size.min() > 1) for n in homes
+        ),
     )

@@ -1,12 +1,13 @@
 """The simple plan: of the placements within a tolerance of the best the one easiest to set up.
 
 `complexity` orders placements. From the best one on, a fixed list of simplifications is tried, and
-each is kept that the tolerance allows and that makes the placement simpler. First those that lay
-the ranges anew (one range for all, equal halves, two roles on one range, usual sizes), which are
-searched as the best one was; then, where the ranges lie, those of the layouts. What is left of the
-tolerance goes to memory: smaller micro-batches and the like with which, in the same layouts of the
-homes, a call is less likely to run out of it. It is no proof that nothing simpler exists, but it
-repeats: what it tries is limited by the solver's work.
+each is kept that the tolerance allows and that makes the placement simpler. Where models share a
+process, first other sizes that they may have in common; then those that lay the ranges anew (one
+range for all, equal halves, two roles on one range, usual sizes), which are searched as the best
+one was; then, where the ranges lie, those of the layouts. What is left of the tolerance goes to
+memory: smaller micro-batches and the like with which, in the same layouts of the homes, a call is
+less likely to run out of it. It is no proof that nothing simpler exists, but it repeats: what it
+tries is limited by the solver's work.
 """
 
 import time
@@ -20,11 +21,11 @@ import numpy as np
 from automap.planner.cost.memory import fillable_bytes
 from automap.planner.job.job import Job
 from automap.planner.search.candidates.tables import BoolArray
-from automap.planner.search.complexity import Traits, complexity
+from automap.planner.search.complexity import Traits, complexity, least_complexity
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import RunPrice, SearchResult
 from automap.planner.search.search import limits_of, solve
-from automap.planner.search.space.processes import of_process
+from automap.planner.search.space.processes import ProcessSpaces, of_process
 from automap.planner.search.space.rows import Rows, Selected, period_of
 from automap.planner.search.space.schedules import schedule, solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -73,10 +74,11 @@ def simplified(
     if most_seconds <= best.solution.timing.period:
         return best
     limits = replace(limits_of(job, began), gap=tolerance)
-    part = of_process(part, best.solution)
+    first = plainest_process(part, best.solution, most_seconds=most_seconds, limits=limits)
+    part = of_process(part, first)
     selected = simplest(
         part,
-        best.solution,
+        first,
         known,
         most_seconds=most_seconds,
         limits=limits,
@@ -94,6 +96,43 @@ def simplified(
 
 def _price_per_second(space: SearchSpace, selected: Selected) -> float:
     return space.price_per_second(space.touched_gpus(selected))
+
+
+def plainest_process(
+    space: SearchSpace, best: Selected, *, most_seconds: float, limits: Limits
+) -> Selected:
+    """The simplest placement found whose models share other sizes, as those of one process do.
+
+    Every choice of what they share is a search, the best bound first; what could be no simpler is
+    not searched. The best placement itself where nothing is shared.
+
+    Args:
+        space: What was searched.
+        best: The best placement there.
+        most_seconds: The longest period that is as good.
+        limits: As for `simplest`.
+    """
+    rows = space.within(most_seconds)
+    if not space.tables.has_processes or rows is None:
+        return best
+    traits, left, found = Traits.of(space), WORK_SECONDS, best
+    its, choices = complexity(space, traits, best), ProcessSpaces(rows)
+    while left > 0 and limits.deadline > time.perf_counter():
+        choice = choices.next(most_seconds)
+        if choice is None:
+            break
+        if least_complexity(choice.space) >= its:
+            continue
+        work = min(ONE_SEARCH_SECONDS, left)
+        part = replace(limits, deterministic_seconds=work)
+        other = solve(choice.space, limits=part, cutoff_seconds=most_seconds)
+        left -= other.deterministic_seconds
+        if other.solution is None or other.solution.timing.period > most_seconds:
+            continue
+        lifted = rows.lift(choice.lift(other.solution))
+        if complexity(space, traits, lifted) < its:
+            found, its = lifted, complexity(space, traits, lifted)
+    return found
 
 
 def simplest(

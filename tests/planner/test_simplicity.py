@@ -229,6 +229,7 @@ def _ease(plan: Plan) -> tuple[int, ...]:
         getattr(layout, f"{name}_parallel_size") > 1
         for layout in (*placed, *generated)
         for name in PARALLEL_SIZES
+        if name != "data"
     )
     interleaved = sum(layout.virtual_pipeline_parallel_size > 1 for layout in placed)
     shadows = sum(copy.id.endswith(".shadow") for copy in plan.copies)
@@ -293,3 +294,35 @@ def test_complexity_counts_what_the_plan_shows() -> None:
     assert best is not None
     plan = estimate(job.spec, placement_of(job, space.tables, best))
     assert complexity(space, Traits.of(space), best) == _ease(plan)
+
+
+@pytest.mark.parametrize("target", ["slime@0.3.1", "verl@0.9.1"])
+def test_models_of_one_process_get_other_sizes_where_these_are_simpler(target: str) -> None:
+    """Equal sizes of several models are no choice of one model's: each is a search."""
+    models = {role: {"architecture": "qwen3-30b-a3b"} for role in ("actor", "reference")}
+    spec = small_job(
+        models=models | {"reward": {"function": True}},
+        cluster__pools=[pool(4, gpu="h100")],
+        workload__prompts_per_iteration=256,
+        workload__responses_per_prompt=8,
+        workload__prompt_length={"mean": 300, "max": 2048},
+        workload__response_length={"p50": 4000, "p90": 10_000, "max": 16_384},
+        search__target=target,
+        **{FIELD: 0.03},
+    )
+    fastest = make_plan(spec.model_copy(update={"search": _without_tolerance(spec)}))
+    simple = make_plan(spec)
+    assert _ease(simple) < _ease(fastest)
+    (before, after) = (_of_actor(each) for each in (fastest, simple))
+    assert before != after
+    assert simple.iteration_seconds <= 1.03 * fastest.iteration_seconds
+    assert violations(resolve(spec), simple) == []
+
+
+def _without_tolerance(spec: JobSpec) -> SearchSpec:
+    return spec.search.model_copy(update={"simplicity_tolerance": 0.0})
+
+
+def _of_actor(plan: Plan) -> tuple[int, ...]:
+    (layout,) = {copy.layout for copy in plan.copies if copy.id == "actor"}
+    return tuple(getattr(layout, f"{name}_parallel_size") for name in PARALLEL_SIZES)
