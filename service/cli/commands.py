@@ -349,7 +349,8 @@ def backup(given: runs.BackupArguments) -> None:
 def restore(given: runs.RestoreArguments) -> None:
     """Fill a database from a backup, of an older version or of the other kind of database too.
 
-    Stop the service before. Either all of the backup is there in the end, or nothing has changed.
+    Stop the service before: what it holds is not replaced. Either all of the backup is there in the
+    end, or nothing has changed.
     """
     from automap.service.cli.database import run_restore
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from automap import migrations
 from automap.migrations import text_index
+from automap.service.cli import replaced_rows
 from automap.service.cli.options.runs import (
     BackupArguments,
     CheckArguments,
@@ -25,7 +26,7 @@ from automap.service.cli.serving import need_database, settings_from, unusable_d
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ReportedError, need_valid
 from automap.service.storage import backups, checking
-from automap.service.storage.backups import BackupError
+from automap.service.storage.backups import BackupError, Head
 from automap.service.storage.database import Database
 
 BASE = "base"
@@ -64,8 +65,10 @@ def run_backup(given: BackupArguments) -> None:
 
 
 def run_restore(given: RestoreArguments) -> None:
-    """Restore a backup, and say what was in it."""
+    """Restore a backup, and say what was in it; ask before anything goes for it."""
     with _database(given.database_url, new=True) as database:
+        if given.replace:
+            _agree_to_replace(database, backups.head_of(Path(given.file)), yes=given.yes)
         head, counts = backups.restore(Path(given.file), database, replace=given.replace)
         text_index.make(database.engine)
     upgraded = "" if head.revision == migrations.head_revision() else f", from {head.revision}"
@@ -112,6 +115,15 @@ def _database(url: str | None, *, new: bool = False) -> Iterator[Database]:
         raise unusable_database(error) from error
     finally:
         database.dispose()
+
+
+def _agree_to_replace(database: Database, head: Head, *, yes: bool) -> None:
+    replaced_rows.refuse_while_held(database)
+    lines = list(replaced_rows.replaced(database, head))
+    for line in lines:
+        _say(line)
+    if lines and not yes:
+        _ask("Replace what is in the database by the backup?")
 
 
 def _losses(database: Database, revision: str) -> Iterator[str]:

@@ -42,7 +42,7 @@ def create(session: Session, new: NewApiKey) -> CreatedApiKey:
     )
     session.add(row)
     session.flush()
-    return CreatedApiKey(**dict(_record(row)), key=f"{_prefix(row.id)}_{secret}")
+    return CreatedApiKey(**dict(_record(row)), key=f"{prefix_of(row.id)}_{secret}")
 
 
 def find_sent(session: Session, sent: str) -> ApiKeyRecord | None:
@@ -118,7 +118,8 @@ def _parts(sent: str) -> tuple[UUID | None, str]:
         return None, ""
 
 
-def _prefix(key_id: UUID) -> str:
+def prefix_of(key_id: UUID) -> str:
+    """What a key begins with, by which people know it."""
     return f"{PREFIX}{key_id.hex}"
 
 
@@ -131,5 +132,5 @@ def _record(row: ApiKeyRow) -> ApiKeyRecord:
     same = set(ApiKeyRecord.model_fields) & set(ApiKeyRow.__table__.columns.keys())
     return ApiKeyRecord.model_validate(
         {name: getattr(row, name) for name in same}
-        | {"prefix": _prefix(row.id), "usable": row.revoked_at is None and not is_over}
+        | {"prefix": prefix_of(row.id), "usable": row.revoked_at is None and not is_over}
     )

@@ -122,11 +122,6 @@ def restore(path: Path, database: Database, *, replace: bool = False) -> tuple[H
             and is not to be replaced.
     """
     with _reading(path) as (head, rows):
-        if head.revision not in migrations.revisions():
-            raise BackupError(
-                f"{path} was written by automap {head.automap}, whose database is at revision "
-                f"{head.revision}; this version knows up to {migrations.head_revision()}"
-            )
         if not replace and (there := sum(counted(database).values())):
             raise BackupError(
                 f"the database has {there} rows, which would be replaced: stop the service and "
@@ -141,6 +136,16 @@ def restore(path: Path, database: Database, *, replace: bool = False) -> tuple[H
             migrations.upgrade(older.engine)
             with _rows(older) as upgraded:
                 return head, _fill(database, _head(older), upgraded)
+
+
+def head_of(path: Path) -> Head:
+    """What a backup says of itself; its rows are not read.
+
+    Raises:
+        BackupError: it is no backup, or of a later version.
+    """
+    with _reading(path) as (head, _):
+        return head
 
 
 @contextmanager
@@ -258,6 +263,11 @@ def _reading(path: Path) -> Iterator[tuple[Head, Rows]]:
             head = Head.model_validate_json(text.readline())
             if head.format != FORMAT:
                 raise BackupError(f"{path} has format {head.format}; this version reads {FORMAT}")
+            if head.revision not in migrations.revisions():
+                raise BackupError(
+                    f"{path} was written by automap {head.automap}, whose database is at revision "
+                    f"{head.revision}; this version knows up to {migrations.head_revision()}"
+                )
             yield head, _read(head, text)
     except OSError as error:
         raise BackupError(f"{path}: {error.strerror or error}") from None

@@ -1,14 +1,18 @@
 """`automap db` on both databases, with data."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from automap import migrations
+from automap.service.schemas.access import NewApiKey
+from automap.service.storage import api_keys, backups
 from automap.service.storage.database import Database
 from tests.cli.commands import call
 from tests.service.support.databases import Databases, migrated, url_of
+from tests.service.support.job_claims import taken
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import add_job, record
 
@@ -66,13 +70,69 @@ def test_a_backup_and_back(
     assert (code, "restored 1 plans" in out) == (0, True)
     code, _, err = call(capsys, "db", "restore", file, "--database-url", other)
     assert (code, "say --replace" in err) == (2, True)
-    assert call(capsys, "db", "restore", file, "--replace", "--database-url", other)[0] == 0
+    replacing = ("db", "restore", file, "--replace", "--yes", "--database-url", other)
+    assert call(capsys, *replacing)[0] == 0
     code, out, _ = call(capsys, "db", "check", "--json", "--database-url", other)
     assert (code, json.loads(out)) == (0, [])
     restored = Database(other)
     assert record(restored, job_id) == record(source, job_id)
     source.dispose()
     restored.dispose()
+
+
+def test_a_restore_says_what_goes_and_asks(
+    databases: Databases, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    database = migrated(databases.create("replaced"))
+    with database.transaction() as session:
+        revoked, kept = (api_keys.create(session, NewApiKey(owner="ada")) for _ in range(2))
+    file = str(tmp_path / "backup.gz")
+    assert call(capsys, "db", "backup", file, "--database-url", url_of(database))[0] == 0
+    with database.transaction() as session:
+        api_keys.revoke(session, revoked.id)
+        newer = api_keys.create(session, NewApiKey(owner="bob"))
+    add_job(database)
+    replacing = ("db", "restore", file, "--replace", "--database-url", url_of(database))
+    # Nobody is there to be asked, so nothing is done.
+    code, out, err = call(capsys, *replacing)
+    assert (code, "--yes" in err) == (2, True)
+    told = out.splitlines()
+    assert "1 plans" in told[0]
+    assert "3 api_keys" in told[0]
+    assert f"keys made since open no more: {newer.prefix}" in told
+    assert f"keys revoked since open again, until they are revoked again: {revoked.prefix}" in told
+    assert kept.prefix not in out
+    assert sum(backups.counted(database).values()) > 3
+    # Nor while a worker holds the job, whatever is said.
+    held = taken(database)
+    code, _, err = call(capsys, *replacing, "--yes")
+    assert (code, "they hold 1 jobs" in err, "stop them" in err) == (2, True, True)
+    with database.transaction() as session:
+        assert held.lease.release(session)
+    assert call(capsys, *replacing, "--yes")[0] == 0
+    assert backups.counted(database)["api_keys"] == 2
+    assert backups.counted(database)["plans"] == 0
+    database.dispose()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_a_restore_obeys_the_answer(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    code: int,
+) -> None:
+    url = f"sqlite:///{tmp_path}/replaced.db"
+    database, file = migrated(url), str(tmp_path / "backup.gz")
+    assert call(capsys, "db", "backup", file, "--database-url", url)[0] == 0
+    add_job(database)
+    terminal = StringIO(f"{answer}\n")
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert call(capsys, "db", "restore", file, "--replace", "--database-url", url)[0] == code
+    assert backups.counted(database)["jobs"] == code
+    database.dispose()
 
 
 def test_a_database_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -291,7 +291,10 @@ class BackupArguments:
 class RestoreArguments:
     file: Annotated[str, typer.Argument(metavar="FILE", help="What automap db backup wrote.")]
     database_url: DatabaseOption = None
-    replace: bool = flag("Remove all that is in the database, in the same transaction.")
+    replace: bool = flag(
+        "Remove all that is in the database, in the same transaction; says what goes, and asks."
+    )
+    yes: bool = flag("With --replace: do it without asking.", short="-y")
 
 
 @dataclass(frozen=True)
