@@ -5,10 +5,11 @@ that will never be takes the jobs that wait for it along, in the same transactio
 """
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import Select, and_, case, func, literal, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 
@@ -19,8 +20,11 @@ from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage import plan_documents
 from automap.service.storage.database import changes_a_row, utc_now
-from automap.service.storage.tables import PlanRow
+from automap.service.storage.tables import JobRow, PlanRow
 from automap.service.telemetry import context
+
+TURNS_WITHIN = timedelta(days=7)
+"""Plans asked for longer ago are no turn of their owner's: an index finds the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,7 @@ def enqueue(session: Session, row: PlanRow) -> None:
 def claim(session: Session, *, lease_seconds: float, max_attempts: int) -> PlanClaim | None:
     """queued, or running with an expired lease → running. None: there is nothing to do."""
     _fail_exhausted(session, max_attempts)
-    claimable = or_(PlanRow.status == "queued", leases.is_expired(PlanRow))
-    oldest = select(PlanRow).where(claimable).order_by(PlanRow.created_at, PlanRow.id)
-    claimed = leases.claim(session, PlanRow, oldest, seconds=lease_seconds)
+    claimed = leases.claim(session, PlanRow, _in_turn(session), seconds=lease_seconds)
     if claimed is None:
         return None
     row, lease = claimed
@@ -120,6 +122,45 @@ def plan_columns(plan: JsonObject) -> dict[str, Any]:
         **{name: None if given else plan[name] for name in proof},
         **{name: provenance[name] for name in versions},
     }
+
+
+def _in_turn(session: Session) -> Select[PlanRow]:
+    """What may be claimed now, in the order in which servers take it.
+
+    What a server was silent about comes first; then by the priority of the jobs that wait for the
+    plan, by the turn of its owner, and by age.
+    """
+    claimable = or_(PlanRow.status == "queued", leases.is_expired(PlanRow))
+    waiting = and_(JobRow.plan_id == PlanRow.id, JobRow.status == "queued")
+    priority = select(func.max(JobRow.priority)).where(waiting).scalar_subquery()
+    return (
+        select(PlanRow)
+        .where(claimable)
+        .order_by(
+            PlanRow.status == "queued",
+            func.coalesce(priority, 0).desc(),
+            _place_of_owner(session),
+            PlanRow.created_at,
+            PlanRow.id,
+        )
+    )
+
+
+def _place_of_owner(session: Session) -> ColumnElement[int]:
+    """From 0: first whose last plan was begun the longest ago."""
+    queued = select(PlanRow.owner).where(PlanRow.status == "queued")
+    owners = session.scalars(queued.distinct()).all()
+    if len(owners) < 2:
+        return literal(0)
+    begun = (
+        select(PlanRow.owner, func.max(PlanRow.started_at))
+        .where(PlanRow.owner.in_(owners), PlanRow.created_at > utc_now() - TURNS_WITHIN)
+        .where(PlanRow.started_at.is_not(None))
+        .group_by(PlanRow.owner)
+        .order_by(func.max(PlanRow.started_at))
+    )
+    places = {row.owner: place for place, row in enumerate(session.execute(begun), start=1)}
+    return case(places, value=PlanRow.owner, else_=0) if places else literal(0)
 
 
 def _fail_exhausted(session: Session, max_attempts: int) -> None:

@@ -9,15 +9,17 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
-from automap.service.queues import plan_queue
+from automap.service.queues import job_queue, plan_queue
 from automap.service.queues.leases import Lease
 from automap.service.queues.plan_queue import PlanClaim
+from automap.service.runs.checked_settings import RunSettings
 from automap.service.schemas.plans import PlanRecord
 from automap.service.schemas.problems import problem_of
-from automap.service.storage import plan_records
+from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database, utc_now
-from automap.service.storage.tables import PlanRow
+from automap.service.storage.tables import JobRow, PlanRow
 from tests.service.support.samples import small_spec
+from tests.service.support.workers import run_settings
 
 SPEC = JobSpec.model_validate(small_spec())
 
@@ -27,11 +29,17 @@ def queued(database: Database) -> UUID:
     return enqueue(database)
 
 
-def enqueue(database: Database) -> UUID:
+def enqueue(database: Database, owner: str = "local", *, job_priority: int | None = None) -> UUID:
+    """Queue a plan, and a job of this priority that waits for it."""
     with database.transaction() as session:
         row = plan_records.new_plan_row(SPEC, cluster_name=None)
+        row.owner = owner
         plan_queue.enqueue(session, row)
         session.flush()
+        if job_priority is not None:
+            settings = RunSettings.model_validate(run_settings())
+            job = job_records.new_job_row(row, settings, owner=owner, priority=job_priority)
+            job_queue.enqueue(session, job)
         return row.id
 
 
@@ -62,6 +70,33 @@ def test_a_claim_takes_the_oldest_job(database: Database) -> None:
     ids = [enqueue(database) for _ in range(3)]
     assert [taken(database).plan_id for _ in ids] == ids
     assert claim(database) is None
+
+
+def test_owners_take_turns(database: Database) -> None:
+    ann = [enqueue(database, "ann") for _ in range(4)]
+    bob = [enqueue(database, "bob") for _ in range(2)]
+    cid = enqueue(database, "cid")
+    expected = [ann[0], bob[0], cid, ann[1], bob[1], ann[2], ann[3]]
+    assert [taken(database).plan_id for _ in expected] == expected
+
+
+def test_a_plan_has_the_priority_of_the_job_that_waits_for_it(database: Database) -> None:
+    plain = enqueue(database, "ann")
+    low = enqueue(database, "bob", job_priority=-1)
+    urgent = enqueue(database, "ann", job_priority=100)
+    raised = enqueue(database, "ann", job_priority=1)
+    with database.transaction() as session:
+        session.execute(update(JobRow).where(JobRow.plan_id == raised).values(priority=101))
+    expected = [raised, urgent, plain, low]
+    assert [taken(database).plan_id for _ in expected] == expected
+
+
+def test_what_a_server_was_silent_about_comes_first(database: Database) -> None:
+    lost = enqueue(database, "ann")
+    taken(database, lease_seconds=0.01)
+    enqueue(database, "bob", job_priority=100)
+    time.sleep(0.05)
+    assert taken(database).plan_id == lost
 
 
 def test_a_claimed_job_runs_with_its_spec(database: Database, queued: UUID) -> None:
