@@ -2,6 +2,7 @@
 
 import logging
 import time
+from http import HTTPStatus
 from uuid import UUID
 
 import anyio
@@ -23,7 +24,8 @@ from automap.service.use_cases.service_parts import Caller
 log = logging.getLogger(__name__)
 _REFUSED = (401, 403, 429)
 _STRANGERS = RateLimitItemPerMinute(120)
-"""Refused requests without a known key that are written down: nobody is to fill the database."""
+"""Refused requests without a key that opens that are written down: nobody is to fill the
+database."""
 _UNKNOWN_ROUTE = "unknown"
 _FORGET_SECONDS = 3600.0
 
@@ -65,7 +67,8 @@ class AuditLog:
         if scope["method"] in SAFE_METHODS and status not in _REFUSED:
             return
         row = _row(scope, status, headers)
-        if row.owner is None and not self._strangers.hit(_STRANGERS):
+        is_stranger = row.owner is None or status == HTTPStatus.UNAUTHORIZED
+        if is_stranger and not self._strangers.hit(_STRANGERS):
             return
         with anyio.CancelScope(shield=True):
             try:

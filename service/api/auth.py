@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 
 from automap.service.api.key_limits import KeyLimits
-from automap.service.api.refusals import MissingScopeError, UnauthorizedError
+from automap.service.api.refusals import EndedKeyError, MissingScopeError, UnauthorizedError
 from automap.service.api.scopes import LONG_READ, scope_of
 from automap.service.schemas.access import ApiKeyRecord
 from automap.service.settings import Settings
@@ -97,7 +97,8 @@ class Keys:
         """Who sends this key, or none.
 
         Raises:
-            UnauthorizedError: a key is asked for, and this is none that opens.
+            UnauthorizedError: a key is asked for, and this is none of the service's.
+            EndedKeyError: this one was revoked, or has expired.
         """
         # Who has a key sends it from its first moment on, and is to be known by it.
         if not self.look(again=sent is not None):
@@ -127,7 +128,8 @@ class Keys:
         if key is None:
             raise UnauthorizedError
         if not key.usable:
-            raise UnauthorizedError("revoked" if key.revoked_at is not None else "expired")
+            sender = Caller(owner=key.owner, scopes=frozenset(), key_id=str(key.id))
+            raise EndedKeyError("expired" if key.revoked_at is None else "revoked", sender)
         self._note_use(key)
         return Caller(owner=key.owner, scopes=frozenset(key.scopes), key_id=str(key.id))
 
@@ -151,7 +153,11 @@ async def admit(
     if keys.is_recent and not keys.are_asked_for and sent is None:
         caller = Caller()
     else:
-        caller = await run_in_threadpool(keys.caller_of, sent)
+        try:
+            caller = await run_in_threadpool(keys.caller_of, sent)
+        except EndedKeyError as error:
+            request.state.caller = error.sender  # for the logs
+            raise
     request.state.caller = caller
     if caller.key_id is None:
         yield

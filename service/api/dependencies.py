@@ -22,7 +22,6 @@ async def _service(request: Request) -> ServiceParts:
         return not from_thread.run(request.is_disconnected)
 
     caller = getattr(request.state, "caller", service.caller)
-    request.state.owner = caller.owner  # for the log
     return replace(service, is_wanted=is_wanted, caller=caller)
 
 

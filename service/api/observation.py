@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from automap.executor.telemetry import traces
 from automap.service.telemetry import context
 from automap.service.telemetry.metrics import Metrics
+from automap.service.use_cases.service_parts import Caller
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Observation:
                 "route": route,
                 "status": status,
                 "milliseconds": round(1000 * seconds, 1),
-                "owner": scope["state"].get("owner", "local"),
+                **_sender(scope),
             },
         )
 
@@ -85,6 +86,14 @@ def request_id_of(headers: Headers) -> str:
     """What the client or its proxy calls the request, if that is harmless; else a new id."""
     given = headers.get(HEADER, "")
     return given if _SAFE.fullmatch(given) else uuid4().hex
+
+
+def _sender(scope: Scope) -> dict[str, str]:
+    """Whose request it is and which key was sent, as far as that is known."""
+    caller: Caller | None = scope["state"].get("caller")
+    if caller is None:
+        return {}
+    return {"owner": caller.owner, **({"key_id": caller.key_id} if caller.key_id else {})}
 
 
 def route_of(scope: Scope) -> str:

@@ -1,11 +1,13 @@
 """Why a request is refused: errors about a request itself, and what each refusal looks like."""
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from automap.service.errors import domain
 from automap.service.errors.domain import PlannerCancelledError
 from automap.service.errors.fields import FieldError
 from automap.service.schemas.problems import OUTCOMES, Kind, Problem, problem_of
+from automap.service.use_cases.service_parts import Caller
 
 
 class InvalidDocumentError(domain.ServiceError):
@@ -69,14 +71,18 @@ class CrossSiteError(domain.ServiceError):
 
 
 class UnauthorizedError(domain.ServiceError):
-    """The API key is missing or unknown, or `ended`: revoked, or expired."""
+    """The API key is missing or unknown."""
 
-    def __init__(self, ended: str | None = None) -> None:
-        super().__init__(
-            "Send Authorization: Bearer KEY with one of the keys of this service"
-            if ended is None
-            else f"This key is {ended}; ask whoever runs the service for another"
-        )
+    def __init__(self) -> None:
+        super().__init__("Send Authorization: Bearer KEY with one of the keys of this service")
+
+
+class EndedKeyError(domain.ServiceError):
+    """The API key is known and opens no more; `sender` is whose it is, who may do nothing."""
+
+    def __init__(self, ended: Literal["revoked", "expired"], sender: Caller) -> None:
+        super().__init__(f"This key is {ended}; ask whoever runs the service for another")
+        self.sender = sender
 
 
 class MissingScopeError(domain.ServiceError):
@@ -101,6 +107,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     **OUTCOMES,
     InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
     UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
+    EndedKeyError: Kind("unauthorized", 401, "API key revoked or expired"),
     MissingScopeError: Kind("missing-scope", 403, "The key may not do this"),
     UnknownHostError: Kind("unknown-host", 403, "Not a host of this service"),
     OtherUserError: Kind("other-user", 403, "Another user's service"),
@@ -130,6 +137,7 @@ _DETAILS: Mapping[type[Exception], str] = {
 """What a client can do, in terms of headers, where the error knows none."""
 HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
     UnauthorizedError: {"WWW-Authenticate": "Bearer"},
+    EndedKeyError: {"WWW-Authenticate": 'Bearer error="invalid_token"'},
     domain.RequestInProgressError: {"Retry-After": "1"},
     BodyTooLargeError: {"Connection": "close"},
     RequestTimeoutError: {"Connection": "close"},

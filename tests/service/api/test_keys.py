@@ -102,6 +102,26 @@ def test_keys_that_do_not_open(client: TestClient, database: Database) -> None:
     for key, word in ((expired.key, "expired"), (revoked.key, "revoked")):
         refused = problem(client.get("/v1/plans", headers=bearer(key)), 401, "unauthorized")
         assert word in refused["detail"]
+        assert refused["title"] == "API key revoked or expired"
+
+
+def test_a_key_that_ended_is_named_in_both_logs(
+    client: TestClient, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = made(database)
+    expired = made(database, expires_at=utc_now() - timedelta(seconds=1), owner="bob")
+    revoked = made(database, owner="eve")
+    with database.transaction() as session:
+        api_keys.revoke(session, revoked.id)
+    with caplog.at_level("INFO"):
+        for key in (expired.key, revoked.key, "unknown"):
+            client.get("/v1/plans", headers=bearer(key))
+    named = [("bob", str(expired.id)), ("eve", str(revoked.id)), (None, None)]
+    logged = [each for each in caplog.records if hasattr(each, "route")]
+    found = [(getattr(each, "owner", None), getattr(each, "key_id", None)) for each in logged]
+    assert found == named
+    written = audit(client, admin.key)[::-1]
+    assert [(each["owner"], each["key_id"]) for each in written] == named
 
 
 def test_a_key_that_ended_does_not_open_the_service_again(
@@ -425,8 +445,10 @@ def _audit_logs(app: Any) -> Iterator[Any]:
 @pytest.mark.slow_on("sqlite")
 def test_strangers_do_not_fill_the_log(client: TestClient, database: Database) -> None:
     admin = made(database)
-    for _ in range(150):
+    ended = made(database, expires_at=utc_now() - timedelta(seconds=1))
+    for _ in range(75):
         client.get("/v1/plans", headers=bearer("wrong"))
+        client.get("/v1/plans", headers=bearer(ended.key))
     kept = audit(client, admin.key, limit=200)
     assert 0 < len(kept) <= 120
 
