@@ -20,6 +20,7 @@ from automap.service.errors import domain
 from automap.service.errors.domain import PlannerProcessError
 from automap.service.errors.fields import field_error
 from automap.service.schemas.problems import TYPES, Problem
+from automap.service.storage.writability import why_not_written
 from automap.service.telemetry import context
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,10 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(OperationalError)
     @app.exception_handler(NoConnectionError)
     def _database(_request: Request, error: Exception) -> Response:
-        log.error("the database does not answer: %s", error)
-        return error_response(domain.NotReadyError("The database does not answer"))
+        why = why_not_written(error)
+        said = "does not answer" if why is None else f"cannot be written: {why}"
+        log.error("the database %s: %s", said, error)
+        return error_response(domain.NotReadyError(f"The database {said}"))
 
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> Response:

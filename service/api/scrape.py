@@ -29,6 +29,7 @@ class DatabaseFigures(Collector):
         self._lock = threading.Lock()
         self._known: QueueFigures | None = None
         self._budgets: list[BudgetRecord] = []
+        self._writable = True
         self._read_at = float("-inf")
 
     def collect(self) -> Iterator[Metric]:
@@ -41,6 +42,11 @@ class DatabaseFigures(Collector):
         )
         if figures is None:
             return
+        yield GaugeMetricFamily(
+            "automap_database_writable",
+            "Whether what this process writes to the database is stored",
+            value=1 if self._writable else 0,
+        )
         states = {(each.queue, each.status): each for each in figures.states}
         yield _by_status(states, "plans", "Plans by status")
         yield _by_status(states, "jobs", "Jobs by status")
@@ -64,6 +70,7 @@ class DatabaseFigures(Collector):
                     with self._database.reading() as session:
                         self._known = queue_figures(session)
                         self._budgets = all_budgets(session)
+                    self._writable = self._database.is_writable()
                 except SQLAlchemyError:
                     self._known = None
                 self._read_at = time.monotonic()

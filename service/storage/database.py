@@ -20,12 +20,15 @@ from sqlalchemy import (
     create_engine,
     event,
     make_url,
+    text,
 )
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.pool import SingletonThreadPool
 from sqlalchemy.types import TypeDecorator
 
 from automap.executor.private_folders import make_private
+from automap.service.storage.writability import Writability, why_not_written
 
 BUSY_TIMEOUT_SECONDS = 10.0
 
@@ -148,12 +151,34 @@ class Database:
                 connect_args={"connect_timeout": 10},
             )
         self._reading = self.engine.execution_options(read_only=True)
+        self._writability = Writability()
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """Write: commit at the end, roll back on an exception."""
-        with Session(self.engine) as session, session.begin():
-            yield session
+        try:
+            with Session(self.engine) as session, session.begin():
+                yield session
+        except OperationalError as error:
+            self._writability.note(error)
+            raise
+
+    def is_writable(self) -> bool:
+        """Whether writes do, as far as is known; some time after one that failed it tries one.
+
+        Raises:
+            OperationalError: the database is away, or too busy.
+        """
+        if self._writability.is_to_be_tried:
+            try:
+                with self.transaction() as session:
+                    session.execute(text("UPDATE alembic_version SET version_num = version_num"))
+            except OperationalError as error:
+                if why_not_written(error) is None:
+                    raise
+            else:
+                self._writability.note_success()
+        return self._writability.is_given
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
