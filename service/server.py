@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
+from automap.service.misspelt_settings import misspelt_settings
 from automap.service.settings import Settings
 from automap.service.storage import api_keys
 from automap.service.storage.database import Database, sqlite_file
@@ -94,6 +96,8 @@ def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
     hide_environment()
     sys.setswitchinterval(_TURN_SECONDS)
     logs.set_up(settings.logs)
+    for line in misspelt_settings(os.environ, settings.job_environment):
+        log.warning(line)
     traces.start("automap-api")
     allow_many_files()
     with ExitStack() as listening:

@@ -22,7 +22,7 @@ from automap.service.cli.options.runs import (
     RestoreArguments,
     UpgradeArguments,
 )
-from automap.service.cli.serving import need_database, settings_from, unusable_database
+from automap.service.cli.serving import database_url_from, need_database, unusable_database
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ReportedError, need_valid
 from automap.service.storage import backups, checking
@@ -103,7 +103,7 @@ def _database(url: str | None, *, new: bool = False) -> Iterator[Database]:
         BadInputError: there is none, or what was asked for cannot be done with it.
         ServerError: it cannot be used.
     """
-    known = settings_from(database_url=url).database_url
+    known = database_url_from(url)
     if not new:
         need_database(known)
     database = Database(known)

@@ -1,12 +1,16 @@
 """`automap serve` and `automap worker`: settings from environment and options, then the process."""
 
+import os
 from collections.abc import Collection
 
 from pydantic import ValidationError
+from rich.text import Text
 
 from automap.service.cli.options.runs import ServeArguments, WorkerArguments
+from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.environment import hide_environment
+from automap.service.misspelt_settings import misspelt_settings
 from automap.service.settings import Settings
 
 _SECRET = ("database_url", "api_keys")
@@ -67,6 +71,18 @@ def settings_from(**options: object) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         raise BadInputError("the settings are wrong", _setting_lines(error, options)) from None
+
+
+def database_url_from(option: str | None) -> str:
+    """The database of a command, by its option or else the settings; warns of misspelt ones.
+
+    Raises:
+        BadInputError: a setting is wrong.
+    """
+    settings = settings_from(database_url=option)
+    for line in misspelt_settings(os.environ, settings.job_environment):
+        console.stderr_console().print(Text(f"warning: {formats.printable(line)}"), soft_wrap=True)
+    return settings.database_url
 
 
 def need_database(url: str) -> None:

@@ -13,6 +13,7 @@ from automap.executor.private_folders import is_open_to_all, make_private
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.telemetry import traces
 from automap.service.environment import hide_environment
+from automap.service.misspelt_settings import misspelt_settings
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.settings import Settings
@@ -143,6 +144,8 @@ class Worker:
 def work(settings: Settings, *, until_stdin_closes: bool = False) -> None:
     """Be a worker until SIGINT or SIGTERM; the database must have been migrated."""
     logs.set_up(settings.logs)
+    for line in misspelt_settings(os.environ, settings.job_environment):
+        log.warning(line)
     hide_environment()
     traces.start("automap-worker")
     database = Database(settings.database_url)

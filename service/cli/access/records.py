@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from automap.service.cli.backends.client import Service
 from automap.service.cli.options.access import AuditArguments, KeysArguments
-from automap.service.cli.serving import need_database, settings_from, unusable_database
+from automap.service.cli.serving import database_url_from, need_database, unusable_database
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.errors.domain import NotFoundError
 from automap.service.schemas.access import (
@@ -55,7 +55,7 @@ def records_of(given: KeysArguments | AuditArguments) -> Records:
 
 class _InDatabase:
     def __init__(self, url: str | None) -> None:
-        self._url = settings_from(database_url=url).database_url
+        self._url = database_url_from(url)
 
     def create(self, new: NewApiKey) -> CreatedApiKey:
         with self._session(new=True) as session:
