@@ -70,16 +70,18 @@ class ApiKeyQuery(PageQuery):
 
 
 class AuditRecord(ApiModel):
-    """A request that could change something, or was refused."""
+    """A request that could change something, or was refused; or a command that changed keys."""
 
     id: UUID
     created_at: datetime
-    owner: str | None = Field(description="Null: nobody whom the service knows")
+    owner: str | None = Field(
+        description="Null: nobody whom the service knows; `cli`: a command on the database itself"
+    )
     key_id: str | None = Field(
         description="The key's id, or environment-N; null: none was asked for, or known"
     )
-    method: str
-    route: str
+    method: str = Field(description="Of a command `CLI`")
+    route: str = Field(description="Of a command its name, such as `automap keys revoke`")
     resource_id: str | None = Field(description="What it was about, or has made")
     change: str | None = Field(
         default=None, description="Of a change of owner: `owner: ada -> bob`"
@@ -94,7 +96,7 @@ class AuditQuery(PageQuery):
     owner: Owner | None = None
     key_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     resource_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] | None = None
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CLI"] | None = None
     min_status: Annotated[int, Field(ge=100, le=599)] | None = Field(
         default=None, description="400: only what was refused or failed"
     )

@@ -11,6 +11,9 @@ from automap.service.storage.database import utc_now
 from automap.service.storage.paging import page_of
 from automap.service.storage.tables import AuditRow
 
+COMMANDS = "cli"
+"""Who has done what commands did to the database itself: whoever may write to it."""
+
 
 def add(session: Session, row: AuditRow) -> None:
     """Write a request down, cut to what its columns hold."""
@@ -18,6 +21,19 @@ def add(session: Session, row: AuditRow) -> None:
         given = getattr(row, name)
         setattr(row, name, given and given[:most].replace("\0", ""))
     session.add(row)
+
+
+def add_command(session: Session, command: str, *, about: str) -> None:
+    """Write down what a command has done to the database itself, where nobody asks for a key."""
+    row = AuditRow(
+        created_at=utc_now(),
+        owner=COMMANDS,
+        method=COMMANDS.upper(),
+        route=command,
+        resource_id=about,
+        status=200,
+    )
+    add(session, row)
 
 
 def forget(session: Session, *, days: float) -> None:

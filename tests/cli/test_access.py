@@ -41,7 +41,17 @@ def test_keys_of_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "revoked" in automap("keys", "revoke", other["prefix"])
     assert "revoked" in automap("keys", "revoke", other["id"])
     assert "good" not in automap("keys", "list")
-    assert json.loads(automap("audit", "--json")) == []
+    logged = json.loads(automap("audit", "--json"))
+    about = [(each["route"], each["resource_id"]) for each in logged]
+    first = str(UUID(key.split("_")[1]))
+    assert about == [
+        *[("automap keys revoke", each) for each in (other["id"], other["id"], first)],
+        *[("automap keys create", each) for each in (other["id"], first)],
+    ]
+    assert {(each["owner"], each["method"], each["key_id"]) for each in logged} == {
+        ("cli", "CLI", None)
+    }
+    assert "automap keys revoke" in automap("audit", "--owner", "cli", "--resource", first)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ class _InDatabase:
 
     def create(self, new: NewApiKey) -> CreatedApiKey:
         with self._session(new=True) as session:
-            return api_keys.create(session, new)
+            made = api_keys.create(session, new)
+            audit.add_command(session, "automap keys create", about=str(made.id))
+            return made
 
     def keys(self, owner: str | None) -> list[ApiKeyRecord]:
         found: list[ApiKeyRecord] = []
@@ -75,9 +77,11 @@ class _InDatabase:
     def revoke(self, key_id: UUID) -> ApiKeyRecord:
         with self._session() as session:
             try:
-                return api_keys.revoke(session, key_id)
+                revoked = api_keys.revoke(session, key_id)
             except NotFoundError as error:
                 raise BadInputError(str(error)) from None
+            audit.add_command(session, "automap keys revoke", about=str(key_id))
+            return revoked
 
     def requests(self, query: AuditQuery) -> list[AuditRecord]:
         with self._session() as session:
