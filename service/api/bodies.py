@@ -27,6 +27,8 @@ MEDIA: dict[str, Media] = {
     "application/x-yaml": "yaml",
     "text/yaml": "yaml",
 }
+MERGE_PATCH = "application/merge-patch+json"
+"""What RFC 7396 calls the body of a PATCH, which may be any of the others as well."""
 _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
 MAX_BODY_VALUES = 10_000
@@ -53,6 +55,8 @@ def _media(request: Request) -> Media:
     charset = parameters.strip().lower()
     encoding = request.headers.get("content-encoding", "identity").lower()
     media = MEDIA.get(name.strip().lower())
+    if request.method == "PATCH" and name.strip().lower() == MERGE_PATCH:
+        media = "json"
     if media is None or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
         raise UnsupportedMediaTypeError(given)
     if encoding != "identity":
@@ -128,6 +132,14 @@ def body_docs(
     """What a route passes as `openapi_extra`: the body's schema and examples in both media."""
     reference = {"$ref": f"#/components/schemas/{content.__name__}"}
     return _docs(reference, examples, required=not optional)
+
+
+def patch_docs(content: type[BaseModel], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What a route of merge patches passes as `openapi_extra`."""
+    docs = body_docs(content, examples)
+    media = docs["requestBody"]["content"]
+    media[MERGE_PATCH] = media["application/json"]
+    return docs
 
 
 def body_docs_of_either(

@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse
 from sqlalchemy.orm import Session
 
 from automap.service.api.auth import Keys
-from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of, patch_docs
 from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
     DatabaseDep,
@@ -120,7 +120,7 @@ def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJob
     "/{job_id}",
     summary="Describe a job, or change its priority",
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503),
-    openapi_extra=body_docs(JobPatch, JOB_PATCH_EXAMPLES),
+    openapi_extra=patch_docs(JobPatch, JOB_PATCH_EXAMPLES),
 )
 def describe_job(
     job_id: UUID, body: PatchBody, session: SessionDep, owners: OwnersDep

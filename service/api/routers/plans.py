@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
 from automap.planner.plan import PlanCosts, PlanDifference, plan_costs, plan_difference
 from automap.planner.spec import JobSpec
-from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of, patch_docs
 from automap.service.api.conditional import NOT_MODIFIED, KnownHeader, unless_known
 from automap.service.api.csv_lists import csv_response, wants_csv
 from automap.service.api.dependencies import (
@@ -176,7 +176,7 @@ def get_plan_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
     "/{plan_id}",
     summary="Describe a plan",
     responses=problem_responses(400, 404, 413, 415, 422, 503),
-    openapi_extra=body_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
+    openapi_extra=patch_docs(DescriptionPatch, DESCRIPTION_EXAMPLES),
 )
 def describe_plan(
     plan_id: UUID, body: DescriptionBody, session: SessionDep, owners: OwnersDep

@@ -40,6 +40,18 @@ def test_a_merge_patch_changes_what_it_names(client: TestClient, database: Datab
     assert client.get(job).json()["name"] == "run"
 
 
+def test_a_merge_patch_may_be_called_that(client: TestClient, database: Database) -> None:
+    headers = {"Content-Type": "application/merge-patch+json; charset=utf-8"}
+    for path in (f"/v1/plans/{add(database, 0)}", f"/v1/jobs/{add_job(database)}"):
+        found = client.patch(path, content='{"name": "mine"}', headers=headers)
+        assert (found.status_code, found.json()["name"]) == (200, "mine")
+    refused = client.post("/v1/clusters", content="{}", headers=headers)
+    problem(refused, 415, "unsupported-media-type")
+    for path in ("/v1/plans/{plan_id}", "/v1/jobs/{job_id}"):
+        operation = client.get("/openapi.json").json()["paths"][path]["patch"]
+        assert "application/merge-patch+json" in operation["requestBody"]["content"]
+
+
 @pytest.mark.parametrize(
     ("patch", "field"),
     [
