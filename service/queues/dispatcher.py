@@ -121,13 +121,20 @@ class Dispatcher:
 
     def _take_up(self, process: PlannerProcess, held: PlanClaim) -> None:
         self._metrics.attempts.labels("plans").inc()
-        if held.attempt > 1:
-            self._metrics.leases_lost.labels("plans").inc()
         with (
             context.resumed(held.origin),
             context.bound(plan_id=held.plan_id),
             traces.span("plan", plan_id=str(held.plan_id), attempt=held.attempt),
         ):
+            if held.attempt > 1:
+                self._metrics.leases_lost.labels("plans").inc()
+                log.warning(
+                    "plan %s: taken over, attempt %d of %d; whoever had it was silent for longer "
+                    "than its lease",
+                    held.plan_id,
+                    held.attempt,
+                    self._settings.max_attempts,
+                )
             self._run(process, held)
 
     def _run(self, process: PlannerProcess, held: PlanClaim) -> None:
