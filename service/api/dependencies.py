@@ -61,7 +61,7 @@ ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]
 _KeyHeader = Annotated[
     str | None,
     Header(
-        description="Any text of your own; the same key with the same body gives the same answer",
+        description="Any text of your own; the same key and request give the same answer",
         min_length=1,
         max_length=255,
         pattern=r"^[!-~]+$",

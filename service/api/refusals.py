@@ -129,8 +129,8 @@ KINDS: Mapping[type[Exception], Kind] = {
 _DETAILS: Mapping[type[Exception], str] = {
     domain.RequestInProgressError: "A request with this Idempotency-Key is being answered; "
     "ask again later",
-    domain.KeyReusedError: "This Idempotency-Key was used with another body; use a new key for a "
-    "new request",
+    domain.KeyReusedError: "This Idempotency-Key was used with another request; use a new key for "
+    "a new one",
     domain.BusyError: "Ask again later, or queue the job with Prefer: respond-async",
     PlannerCancelledError: "The service is shutting down",
 }

@@ -102,8 +102,10 @@ def need_database(url: str) -> None:
 
 
 def unusable_database(error: Exception) -> ServerError:
-    """Why nothing can be done: the database's own words."""
-    return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")
+    """Why nothing can be done: the database's own words, whose further lines have a tab."""
+    lines = str(getattr(error, "orig", None) or error).splitlines()
+    why = "\n  ".join(line.strip() for line in lines)
+    return ServerError(f"the database cannot be used: {why}")
 
 
 def _setting_lines(error: ValidationError, options: Collection[str]) -> list[str]:

@@ -6,6 +6,7 @@ on; docs/guides/running.md has the contract.
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,10 @@ _TORN_EVENTS = 64
 """So many events in a row may be lost, by something that prints between their bytes."""
 _MAX_LINE_BYTES = 2**16
 """A line without an event is passed on once it is so long, finished or not."""
+_FOR_TERMINALS = re.compile(
+    rb"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and where to write next
+    rb"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles and links
+)
 
 
 @dataclass(slots=True)
@@ -138,7 +143,7 @@ def _clean_text(text: str) -> str:
 
 
 def _as_text(line: bytes) -> str:
-    """The line as a terminal would leave it: a progress bar draws over itself."""
+    """The line as a terminal would leave it: without colours, a progress bar drawn over itself."""
     ending = "\n" if line.endswith(b"\n") else ""
-    shown = line.rstrip(b"\r\n").rpartition(b"\r")[2]
+    shown = _FOR_TERMINALS.sub(b"", line).rstrip(b"\r\n").rpartition(b"\r")[2]
     return shown.decode("utf-8", "replace").replace("\0", "�") + ending

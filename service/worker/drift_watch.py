@@ -100,7 +100,9 @@ class DriftWatch:
         raised = suggestion_notes.raised(progress.measured)
         if suggestion_notes.is_over(found, raised):
             with self._database.transaction() as session:
-                suggestions.end(session, self._held, window)
+                over = suggestions.end(session, self._held, window)
+            if over:
+                log.info("job %s: runs as planned again", self._held.job_id)
         elif self._may_ask(window, progress) and suggestion_notes.is_new(found, raised):
             run_window = RunWindow(
                 window=window,
@@ -108,7 +110,7 @@ class DriftWatch:
                 iterations_left=progress.iterations - progress.iteration,
                 threshold=self._settings.drift_threshold,
             )
-            self._ask(run_window, found)
+            self._ask(run_window, found, anew=not suggestion_notes.is_active(progress.measured))
 
     @property
     def _is_computing(self) -> bool:
@@ -120,19 +122,22 @@ class DriftWatch:
         paused = 0 <= since < self._settings.drift_pause_iterations
         return not paused and progress.iteration < progress.iterations
 
-    def _ask(self, run_window: RunWindow, found: Drift) -> None:
+    def _ask(self, run_window: RunWindow, found: Drift, *, anew: bool) -> None:
         self._asked_after = run_window.window.last
         self._thread = threading.Thread(
             # With the ids and the span of the thread that asks.
             target=contextvars.copy_context().run,
-            args=(self._raise, run_window, found),
+            args=(self._raise, run_window, found, anew),
             name=f"drift {self._held.job_id}",
             daemon=True,
         )
         self._thread.start()
 
-    def _raise(self, run_window: RunWindow, found: Drift) -> None:
-        """Compute the suggestion and store it; without a re-plan where that failed."""
+    def _raise(self, run_window: RunWindow, found: Drift, anew: bool) -> None:
+        """Compute the suggestion and store it; without a re-plan where that failed.
+
+        The log has it once for as long as the run is off its plan, if it is so `anew`.
+        """
         job = self._held.job_id
         try:
             suggestion = self.answer(self._plan, run_window)
@@ -148,8 +153,9 @@ class DriftWatch:
             )
         try:
             with self._database.transaction() as session:
-                if suggestions.add(session, self._held, suggestion):
-                    log.info("job %s: has drifted from its plan", job)
+                added = suggestions.add(session, self._held, suggestion)
+            if added and anew:
+                log.info("job %s: has drifted from its plan", job)
         except Exception as error:
             log.warning("job %s: a suggestion cannot be stored: %s", job, error)
 

@@ -140,6 +140,8 @@ def test_a_database_that_is_away(capsys: pytest.CaptureFixture[str], tmp_path: P
     for arguments in (["check"], ["backup", str(tmp_path / "file")]):
         code, _, err = call(capsys, "db", *arguments, "--database-url", away)
         assert (code, "cannot be used" in err) == (1, True)
+        assert "\\t" not in err
+        assert "\n  Is the server running on that host" in err
     (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
     code, _, err = call(capsys, "db", "check", "--database-url", f"sqlite:///{tmp_path}/broken.db")
     assert (code, "cannot be used" in err) == (1, True)

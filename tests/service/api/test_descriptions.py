@@ -179,7 +179,8 @@ def test_a_plan_is_described_as_it_is_posted(client: TestClient) -> None:
     assert (plan["name"], plan["notes"]) == ("night", "of 7")
     assert plan["labels"] == {"team": "math", "ok": ""}
     assert posted(**described).json()["id"] == plan["id"]
-    problem(posted(name="day"), 422, "idempotency-key-reused")
+    reused = problem(posted(name="day"), 422, "idempotency-key-reused")
+    assert "used with another request" in reused["detail"]
     for query in ({"q": "NIGHT 7"}, {"label": "team:math"}):
         assert ids(pages(client, **query)) == [plan["id"]]
     for wrong in ({"label": "team"}, {"label": "a:b:c"}, {"owner": "eve"}, {"name": ""}):

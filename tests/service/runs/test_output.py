@@ -61,6 +61,14 @@ def test_a_progress_bar_leaves_its_last_state() -> None:
     assert read(b"10%\r50%\r100%\r\n")[1] == "100%\n"
 
 
+def test_colours_are_left_out() -> None:
+    output = b"\x1b[36m(Worker pid=7)\x1b[0m \x1b[1;31mbad\x1b[0m\r\n\x1b]0;title\x07plain [0m\n"
+    assert read(output)[1] == "(Worker pid=7) bad\nplain [0m\n"
+    assert read(b"50%\r\x1b[2K100%\x1b[K\r\n")[1] == "100%\n"
+    event = line(type="log", text="\x1b[0m")
+    assert read(b"\x1b[36m" + event)[0] == [{"type": "log", "text": "\x1b[0m"}]
+
+
 def test_an_endless_line_is_passed_on_but_a_long_event_is_waited_for() -> None:
     reader = OutputReader()
     assert reader.feed(b"x" * 100_000).text == "x" * 100_000

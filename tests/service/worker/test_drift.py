@@ -51,6 +51,22 @@ def test_a_drift_is_raised_once_and_survives_its_worker(database: Database) -> N
     assert run.told[3:] == [("raised", 27)]
 
 
+def test_the_log_has_a_drift_once_until_it_is_over(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(database)
+    with caplog.at_level("INFO", logger="automap.service.worker.drift_watch"):
+        run.iterate(*[1.0] * 6, *[1.4] * 4, *[1.9] * 4, *[2.6] * 4)
+        assert len(run.told) >= 2
+        run.iterate(*[1.0] * 5)
+    assert run.told[-1][0] == "over"
+    job = run.held.job_id
+    assert [each.getMessage() for each in caplog.records] == [
+        f"job {job}: has drifted from its plan",
+        f"job {job}: runs as planned again",
+    ]
+
+
 @pytest.mark.slow_on("sqlite")
 def test_longer_responses_are_told_with_their_distribution(database: Database) -> None:
     run = Run(database, drift_threshold=0.3)
