@@ -73,7 +73,7 @@ def _keys(session: Session, head: Head) -> Iterator[str]:
 
 
 def _there(session: Session, *tables: str) -> list[str]:
-    """Those of the tables that the database has at its revision."""
+    """The tables of these that the database has at its revision."""
     names = sa.inspect(session.connection()).get_table_names()
     return [table for table in tables if table in names]
 
