@@ -1,6 +1,6 @@
 """Plans, their launches, and what verl makes of these."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,16 @@ def verdicts(overrides: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]
 
 
 def ask(
-    plans: Mapping[str, Plan], folder: Path, into: Sequence[tuple[str, str]] = ()
+    plans: Mapping[str, Plan],
+    folder: Path,
+    into: Sequence[tuple[str, str]] = (),
+    of: Callable[[Plan], Subject] = subject,
 ) -> dict[str, Asked]:
     """Run the scripts of plans, whatever we refuse of them, and pass what they submit to verl.
 
     `into` has plans that are also written into the launch of another one, as `A into B`.
     """
-    launches = {name: launch_of(subject(plan)) for name, plan in plans.items()}
+    launches = {name: launch_of(of(plan)) for name, plan in plans.items()}
     for name, other in into:
         before = LaunchFile("launch.sh", launches[other].script)
         script = export_into(plans[name], [before], VERL.target).text

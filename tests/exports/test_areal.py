@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from automap.planner import Launch
+from automap.planner.exports.areal.settings import launch_of
 from automap.planner.plan.types import Plan
 from tests.exports.own_code import MISSING, own_code
 from tests.helpers.areal_plans import (
@@ -20,6 +21,7 @@ from tests.helpers.areal_plans import (
     plan_of,
     varied,
 )
+from tests.helpers.carried import carrying
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TYPES = {"int": "whole", "float": "number", "str": "text", "bool": "flag", "list": "list"}
@@ -51,6 +53,13 @@ def test_areal_would_run_what_a_plan_of_every_form_says(
     assert "--gpu-memory-utilization" in answers["grpo"]["command"]
     arguments = answers["sglang"]["arguments"]
     assert (arguments["tp_size"], arguments["context_length"]) == (2, 1536)
+
+
+def test_what_conversions_carry_is_taken(plans: dict[str, Plan], tmp_path: Path) -> None:
+    cases = {name: case(launch_of(carrying(plan, AREAL)), tmp_path) for name, plan in plans.items()}
+    answers = verdicts(cases)
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
 
 
 @pytest.mark.slow

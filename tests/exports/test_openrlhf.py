@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from automap.planner.exports.openrlhf.settings import launch_of
 from automap.planner.plan.types import Plan
 from tests.exports.own_code import MISSING, own_code
+from tests.helpers.carried import carrying
 from tests.helpers.openrlhf_plans import (
     OPENRLHF,
     SAMPLE,
@@ -41,6 +43,13 @@ def test_openrlhf_would_run_what_a_plan_of_every_form_says(plans: dict[str, Plan
     assert {line for each in answers.values() for line in each["warned"]} <= {
         "[Warning] Using --colocate_all_models in async RLHF only colocates DeepSpeed models."
     }
+
+
+def test_what_conversions_carry_is_taken(plans: dict[str, Plan]) -> None:
+    cases = {name: words_of(launch_of(carrying(plan, OPENRLHF))) for name, plan in plans.items()}
+    answers = verdicts(cases)
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
 
 
 @pytest.mark.slow

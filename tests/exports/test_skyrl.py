@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from automap.planner.exports.skyrl.settings import launch_of
 from automap.planner.exports.skyrl.values import quoted
 from automap.planner.plan.types import Plan
 from tests.exports.own_code import MISSING, own_code
+from tests.helpers.carried import carrying
 from tests.helpers.skyrl_plans import (
     SAMPLE,
     SKYRL,
@@ -57,6 +59,13 @@ def wrong(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
 
 def test_skyrl_would_run_what_a_plan_of_every_form_says(plans: dict[str, Plan]) -> None:
     assert wrong(plans) == {}
+
+
+def test_what_conversions_carry_is_taken(plans: dict[str, Plan]) -> None:
+    cases = {name: case_of(name, launch_of(carrying(plan, SKYRL))) for name, plan in plans.items()}
+    answers = verdicts(cases)
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
 
 
 @pytest.mark.slow

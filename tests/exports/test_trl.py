@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from automap.planner.exports.trl.settings import launch_of
 from automap.planner.plan.types import Plan
 from tests.exports.own_code import MISSING, own_code
+from tests.helpers.carried import carrying
 from tests.helpers.trl_plans import (
     SAMPLE,
     TRL,
@@ -40,6 +42,13 @@ def wrong(plans: Mapping[str, Plan]) -> dict[str, list[str]]:
 
 def test_trl_would_run_what_a_plan_of_every_form_says(plans: dict[str, Plan]) -> None:
     assert wrong(plans) == {}
+
+
+def test_what_conversions_carry_is_taken(plans: dict[str, Plan]) -> None:
+    cases = {name: case_of(plan, launch_of(carrying(plan, TRL))) for name, plan in plans.items()}
+    answers = verdicts(cases)
+    wrong = {name: differences(plan, answers[name]) for name, plan in plans.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
 
 
 @pytest.mark.slow

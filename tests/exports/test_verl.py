@@ -1,10 +1,13 @@
 """verl's own code on a sample of exports and on hostile names."""
 
+from pathlib import Path
+
 import pytest
 
 from automap.planner.plan.types import Plan
 from tests.exports.asked import VERL, Asked, ask, differences, verdicts
 from tests.exports.own_code import MISSING
+from tests.helpers.carried import carrying
 from tests.helpers.framework_plans import SAMPLE, Wanted, plan_of
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -50,6 +53,13 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_verl_would_run_what_the_plan_says(asked: dict[str, Asked], name: str) -> None:
     assert differences(asked[f"sample {name}"]) == []
+
+
+def test_what_conversions_carry_is_taken(tmp_path: Path) -> None:
+    plans = {name: plan_of(wanted) for name, wanted in SAMPLE.items()}
+    found = ask(plans, tmp_path, of=lambda plan: carrying(plan, VERL))
+    wrong = {name: differences(each) for name, each in found.items()}
+    assert {name: told for name, told in wrong.items() if told} == {}
 
 
 @pytest.mark.parametrize(("name", "other"), INTO)

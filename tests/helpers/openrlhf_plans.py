@@ -192,7 +192,7 @@ def words_of(launch: Launch, values: Mapping[str, str] | None = None) -> list[st
     for each in launch.settings:
         if each.value in ("None", "False"):
             continue
-        if types[each.key] == "flag":
+        if types.get(each.key, "number") == "flag":
             words.append(each.key)
         elif each.placeholder:
             words += [each.key, filled.get(each.value, "x")]
