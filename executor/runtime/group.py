@@ -15,6 +15,8 @@ from automap.executor.workers.process import Reply, WorkerFactory, called, packe
 from automap.executor.workers.protocols import Call, Layout, Protocol, protocol_of
 from automap.executor.workers.row_references import Rows, Traffic
 
+_BYTES_HERE = 256 * 2**10
+"""Most bytes of rows with which a call is made in the controller: a few milliseconds' work."""
 Rounds = Generator[tuple[str, Sequence[object], Mapping[str, object]], Any, object]
 """Method, arguments by position and by name of each round; the result of the call at last."""
 
@@ -110,8 +112,8 @@ class WorkerGroup:
         """Call a method under the plan's name for it, or before all that waits to be called.
 
         In the background: no iteration waits for its end. `here` is a worker in the controller
-        that is called in the stead of the processes where the rows are in the controller already:
-        the way to a process takes longer than what is done with so few. It must be quick.
+        that is called instead of the processes where all rows are in the controller already, and
+        few: the way to a process takes longer than what is done with them. It must be quick.
         """
         launch = self._launch(method, args, kwargs or {})
         return self._scheduler.submit(
@@ -202,8 +204,9 @@ class _Launch:
             tuple(value_of(each) for each in self.args),
             {name: value_of(each) for name, each in self.kwargs.items()},
         )
-        values = (*call.args, *call.kwargs.values())
-        if not all(each.is_inline for each in values if isinstance(each, Rows)):
+        rows = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, Rows)]
+        num_bytes = sum(each.inline_bytes for each in rows)
+        if num_bytes > _BYTES_HERE or not all(each.is_inline for each in rows):
             return self.start()
         traffic, method = Traffic(), getattr(worker, self.method)
         return {0: replied(lambda: called(method, call, traffic), traffic)}

@@ -120,18 +120,12 @@ class Reservation:
 
     def release(self, *, timeout_seconds: float = 10.0) -> None:
         """Remove the groups, and with them whatever still runs in them; wait until it is done."""
-        deadline = time.monotonic() + timeout_seconds
-
-        def wait_while(condition: Callable[[PlacementGroup], bool], group: PlacementGroup) -> None:
-            while condition(group) and time.monotonic() < deadline:
-                time.sleep(0.02)
-
         # Last first: what waits is not given, while it is removed, what the others free.
         for group in reversed(self.groups):
-            wait_while(_is_being_placed, group)
+            _wait_while(_is_being_placed, group, seconds=timeout_seconds)
             remove_placement_group(group)
         for group in self.groups:
-            wait_while(_exists, group)
+            _wait_while(_exists, group, seconds=timeout_seconds)
         self.groups.clear()
 
 
@@ -318,6 +312,14 @@ def _available() -> str:
     )
 
 
+def _wait_while(
+    condition: Callable[[PlacementGroup], bool], group: PlacementGroup, *, seconds: float
+) -> None:
+    deadline = time.monotonic() + seconds
+    while condition(group) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def _is_being_placed(group: PlacementGroup) -> bool:
     """Whether nodes are just being asked to hold its bundles.
 
@@ -327,7 +329,8 @@ def _is_being_placed(group: PlacementGroup) -> bool:
     table = placement_group_table(group)
     scheduling = table.get("stats", {}).get("scheduling_state")
     return table.get("state") == "PREPARED" or (
-        table.get("state") == "PENDING" and scheduling in ("QUEUED", "SCHEDULING_STARTED")
+        table.get("state") in ("PENDING", "RESCHEDULING")
+        and scheduling in ("QUEUED", "SCHEDULING_STARTED")
     )
 
 

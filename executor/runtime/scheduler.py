@@ -236,7 +236,8 @@ class Scheduler:
         return [each for each in self._running if each.excludes(task)]
 
     def _start(self, task: Task) -> None:
-        task.started = inf if self._occupants(task) else self.seconds()
+        begun = self.seconds()
+        task.started = inf if self._occupants(task) else begun
         try:
             references = task.start()
         except Exception as error:
@@ -249,7 +250,9 @@ class Scheduler:
         if awaited:
             self._running.append(task)
             self._await(task, awaited)
-        elif not self._failures:
+            return
+        task.started = begun
+        if not self._failures:
             self._finish(task)
 
     def _await(self, task: Task, references: Mapping[int, "ray.ObjectRef[Reply | bytes]"]) -> None:

@@ -77,6 +77,7 @@ def imported(
         cache_bytes=cache,
         settings=classify(settings, own),
         remarks=[*overrides.remarks, *settings.remarks],
+        engine=settings.engine,
         most_sequences=most,
         values=values_of(settings),
         whereabouts=Whereabouts(overrides.end, places),

@@ -109,6 +109,8 @@ class Imported(ResultModel):
     """Key-value cache on each GPU of an engine; the placement's is what its sequences can use."""
     settings: list[ImportedSetting]
     remarks: list[Remark]
+    engine: str = Field(default="", exclude=True)
+    """Kind of training engine. Not part of the JSON."""
     most_sequences: int | None = Field(default=None, exclude=True)
     """Sequences that all engines run at once at most; None: no limit. Not part of the JSON."""
     values: dict[str, Any] = Field(default_factory=dict, exclude=True)

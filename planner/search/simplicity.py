@@ -75,6 +75,8 @@ def simplified(
         return best
     limits = replace(limits_of(job, began), gap=tolerance)
     first = plainest_process(part, best.solution, most_seconds=most_seconds, limits=limits)
+    if value_of(first) > most:
+        first = best.solution  # on dearer GPUs than those of the limit in seconds
     part = of_process(part, first)
     selected = simplest(
         part,
@@ -130,8 +132,9 @@ def plainest_process(
         if other.solution is None or other.solution.timing.period > most_seconds:
             continue
         lifted = rows.lift(choice.lift(other.solution))
-        if complexity(space, traits, lifted) < its:
-            found, its = lifted, complexity(space, traits, lifted)
+        simpler = complexity(space, traits, lifted)
+        if simpler < its:
+            found, its = lifted, simpler
     return found
 
 

@@ -91,7 +91,6 @@ ALIKE: Mapping[str, Mapping[str, str]] = {
         "openrlhf": "--algo.kl.init_coef",
         "trl": "--beta",
         "skyrl": "trainer.algorithm.kl_loss_coef",
-        "areal": "actor.kl_ctl",
     },
     "KL coefficient, in the reward": {
         "verl": "algorithm.kl_ctrl.kl_coef",
@@ -107,17 +106,32 @@ ALIKE: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What is said → framework, or framework and kind of training engine → the key that says it."""
+OLDER: Mapping[str, Mapping[str, str]] = {
+    "lower clip": {"verl": "actor_rollout_ref.actor.clip_ratio"},
+    "upper clip": {"verl": "actor_rollout_ref.actor.clip_ratio"},
+    "largest norm of gradients": {"verl": "actor_rollout_ref.actor.grad_clip"},
+}
+"""Keys that launches still have for the same, and no export writes."""
 LEAST = {"learning rate": {"nemo-rl megatron": "policy.megatron_cfg.optimizer.min_lr"}}
 """What a schedule ends with, which must not be above where it begins: constant, if it is that."""
 CONSTANT = ("verl", "skyrl", "areal")
 """Frameworks whose learning rate is constant where a launch does not say otherwise."""
-DECAYS = {"--lr": "--lr-decay-style"}
+SCHEDULES = ("scheduler", "warmup_style", "decay_style")
+"""What is in the names of keys that say otherwise."""
+DECAYS = {
+    "--lr": "--lr-decay-style",
+    "--learning_rate": "--lr_scheduler_type",
+    "--actor.adam.lr": "--actor.lr_scheduler",
+}
 """Learning rate that decays unless told otherwise → the key that tells it."""
 CLIPS = ("lower clip", "upper clip")
 BOTH_CLIPS = {"openrlhf": "--actor.eps_clip_low_high"}
 """Frameworks that are told the lower and the upper clip by one key."""
 ONE_CLIP = ("slime", "trl", "areal")
 """Frameworks whose upper clip is the lower one where a launch does not give it."""
+LEAST_PREFILL = 2048
+"""Tokens of a prefill below which a number is not carried: it turns something off, or is less than
+engines run sequences at once."""
 
 
 def learning_settings(imported: Imported, subject: Subject) -> dict[str, str]:
@@ -126,41 +140,21 @@ def learning_settings(imported: Imported, subject: Subject) -> dict[str, str]:
     Key of that framework → its value. Only numbers that the launch gives itself are carried.
     """
     found = dict[str, str]()
-    for ours, theirs in _pairs(imported, subject):
-        value = _number(imported, ours)
-        if value is not None:
-            found |= dict.fromkeys(theirs, _written(value))
-    if framework(imported.target).name in CONSTANT:
+    for what in _with_effect(imported, subject):
+        ours = _ours(imported, what)
+        theirs = _key(ALIKE[what], subject.framework, subject.engine)
+        value = None if ours is None or theirs is None else _number(imported, ours)
+        if theirs is None or value is None or not _is_carried(what, value):
+            continue
+        least = _key(LEAST.get(what, {}), subject.framework, subject.engine)
+        found |= {key: _written(value) for key in (theirs, least) if key is not None}
+    if _is_constant(imported):
         found |= {there: "constant" for key, there in DECAYS.items() if key in found}
     return found | _both_clips(imported, subject)
 
 
-def _both_clips(imported: Imported, subject: Subject) -> dict[str, str]:
-    """The clips where one of the two frameworks has one key for both."""
-    source, target = framework(imported.target).name, subject.framework.name
-    given = {each.key for each in imported.settings}
-    if source in BOTH_CLIPS and BOTH_CLIPS[source] in given:
-        [text] = [each.value for each in imported.settings if each.key == BOTH_CLIPS[source]][-1:]
-        clips = text.split()
-        keys = [ALIKE[what].get(target) for what in CLIPS]
-        return {key: clip for key, clip in zip(keys, clips, strict=False) if key is not None}
-    if target not in BOTH_CLIPS:
-        return {}
-    ours = [ALIKE[what].get(source, "") for what in CLIPS]
-    if not given.intersection(ours):
-        return {}
-    lower, upper = (
-        _number(imported, key) if key in given else imported.values.get(key) for key in ours
-    )
-    if upper is None and source in ONE_CLIP:
-        upper = lower
-    if not isinstance(lower, int | float) or not isinstance(upper, int | float):
-        return {}
-    return {BOTH_CLIPS[target]: f"{_written(lower)} {_written(upper)}"}
-
-
 def moved(imported: Imported, launch: Launch) -> dict[str, str]:
-    """Key of a launch → what its conversion says in its place, in the other framework's words."""
+    """Key of a launch → what its conversion says instead, in the other framework's words."""
     source, target = (framework(each.target).name for each in (imported, launch))
     there = {
         each.key.lstrip("+"): f"{each.key}={each.value}"
@@ -168,40 +162,75 @@ def moved(imported: Imported, launch: Launch) -> dict[str, str]:
         if each.because == MADE_OF
     }
     found = dict[str, str]()
-    for what, keys in _with_effect(imported):
+    for what, keys in ALIKE.items():
+        ours = {_ours(imported, what)}
         theirs = {key for name, key in keys.items() if name.split()[0] == target}
-        ours = {key for name, key in keys.items() if name.split()[0] == source}
         if what in CLIPS:
+            ours.add(BOTH_CLIPS.get(source))
             theirs.add(BOTH_CLIPS.get(target, ""))
-            ours.add(BOTH_CLIPS.get(source, ""))
         said = sorted(theirs & there.keys())
-        if said:
-            found |= {key: there[said[0]] for key in ours if key not in found}
+        if said and _has_effect(what, imported):
+            found |= {key: there[said[0]] for key in ours if key is not None and key not in found}
     return {each.key: found[each.key] for each in imported.settings if each.key in found}
 
 
-def _with_effect(imported: Imported) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """All that is alike but the coefficient of a divergence that the launch does not have."""
-    kl = f"in the {imported.spec.workload.kl}"
-    for what, keys in ALIKE.items():
-        if not what.startswith("KL") or what.endswith(kl):
-            yield what, keys
+def _both_clips(imported: Imported, subject: Subject) -> dict[str, str]:
+    """The clips where one of the two frameworks has one key for both."""
+    source, target = framework(imported.target).name, subject.framework.name
+    given = {each.key: each.value for each in imported.settings}
+    if BOTH_CLIPS.get(source, "") in given:
+        clips = given[BOTH_CLIPS[source]].split()
+        keys = [ALIKE[what].get(target) for what in CLIPS]
+        return {key: clip for key, clip in zip(keys, clips, strict=False) if key is not None}
+    ours = [_ours(imported, what) for what in CLIPS]
+    if target not in BOTH_CLIPS or ours == [None, None]:
+        return {}
+    lower, upper = (
+        imported.values.get(ALIKE[what].get(source, "")) if key is None else _number(imported, key)
+        for what, key in zip(CLIPS, ours, strict=True)
+    )
+    if not isinstance(lower, int | float) or not isinstance(upper, int | float):
+        return {}
+    return {BOTH_CLIPS[target]: f"{_written(lower)} {_written(upper)}"}
 
 
-def _pairs(imported: Imported, subject: Subject) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The launch's key, and those that say the same to the other framework."""
-    source, given = framework(imported.target), {each.key for each in imported.settings}
-    for what, keys in _with_effect(imported):
+def _with_effect(imported: Imported, subject: Subject) -> Iterator[str]:
+    """What means the same in both jobs."""
+    same_kl = imported.spec.workload.kl == subject.job.spec.workload.kl
+    for what in ALIKE:
+        if what.startswith("KL") and not same_kl:
+            continue
         if "critic" in what and "critic" not in subject.homes:
             continue
-        theirs = _key(keys, subject.framework, subject.engine)
-        candidates = [key for name, key in keys.items() if name.split()[0] == source.name]
-        if what == "upper clip" and source.name in ONE_CLIP:
-            candidates.append(ALIKE["lower clip"][source.name])
-        ours = next((key for key in candidates if key in given), None)
-        if ours is not None and theirs is not None:
-            least = _key(LEAST.get(what, {}), subject.framework, subject.engine)
-            yield ours, (theirs,) if least is None else (theirs, least)
+        if _has_effect(what, imported):
+            yield what
+
+
+def _has_effect(what: str, imported: Imported) -> bool:
+    """False for the coefficient of a divergence that the launch does not have."""
+    return not what.startswith("KL") or what.endswith(f"in the {imported.spec.workload.kl}")
+
+
+def _ours(imported: Imported, what: str) -> str | None:
+    """The launch's own key for what is said; None: it does not say it."""
+    source, given = framework(imported.target), {each.key for each in imported.settings}
+    keys = [_key(ALIKE[what], source, imported.engine), OLDER.get(what, {}).get(source.name)]
+    if what == "upper clip" and source.name in ONE_CLIP:
+        keys.append(ALIKE["lower clip"][source.name])
+    return next((key for key in keys if key in given), None)
+
+
+def _is_carried(what: str, value: float) -> bool:
+    """Whether a number is one to the other framework too: 0 is no reference, and -1 is off."""
+    if what.startswith("KL"):
+        return value > 0
+    return what != "tokens of a prefill" or value >= LEAST_PREFILL
+
+
+def _is_constant(imported: Imported) -> bool:
+    """Whether a launch has one learning rate all along."""
+    told = (word in each.key for each in imported.settings for word in SCHEDULES)
+    return framework(imported.target).name in CONSTANT and not any(told)
 
 
 def _key(keys: Mapping[str, str], of: Framework, engine: str) -> str | None:

@@ -53,6 +53,7 @@ RISKS: dict[LeverKind, str] = {
 }
 STALENESSES = (1, 2, 4, 8)
 """What rollouts may lag behind by: the next larger one is tried."""
+REFERENCE = "reference"
 FASTER_GPUS = 2
 """Types of GPU that are tried beside the job's own: the next faster ones."""
 
@@ -98,7 +99,7 @@ def levers(
 ) -> Levers:
     """The best plan of a job inside a target, and what each change to it would bring.
 
-    Asynchrony, passes that a loss can do without, rollouts and products of fewer bits, other
+    Asynchrony, losses with fewer passes, rollouts and products of fewer bits, other
     engines, what the constraints forbid, adapters, half and twice the nodes, and faster GPUs. What
     the target cannot run is left out. Every plan has the spec's time limit, and none is simplified,
     as what is compared are optima.
@@ -185,15 +186,32 @@ def _older(spec: JobSpec) -> Iterator[Change]:
 
 
 def _fewer_passes(spec: JobSpec) -> Iterator[Change]:
-    """Losses that need no pass of the actor's, or of the reference's, over finished responses."""
-    if spec.workload.old_log_probs == "recompute":
-        text = "take old log-probabilities from the rollout (workload.old_log_probs: rollout)"
-        yield Change(("target",), text, _worked(spec, old_log_probs="rollout"))
-    if spec.workload.kl != "none":
-        models = {role: each for role, each in spec.models.items() if role != "reference"}
-        text = "train without a reference (workload.kl: none)"
-        changed = _worked(spec, kl="none").model_copy(update={"models": models})
-        yield Change(("target",), text, changed)
+    """Losses that need no second pass of the actor, or none of a reference."""
+    calls = len(resolve(spec).dataflow.calls)
+    old = _worked(spec, old_log_probs="rollout")
+    text = "take old log-probabilities from the rollout (workload.old_log_probs: rollout)"
+    without = _without_reference(spec)
+    for changed, told in ((old, text), (without, "train without a reference (workload.kl: none)")):
+        if _is_valid(changed) and len(resolve(changed).dataflow.calls) < calls:
+            yield Change(("target",), told, changed)
+
+
+def _without_reference(spec: JobSpec) -> JobSpec:
+    """The job without its reference, and without what its constraints say of that."""
+    limits = spec.constraints
+    kept: dict[str, object] = {
+        name: {role: each for role, each in getattr(limits, name).items() if role != REFERENCE}
+        for name in ("pools", "parallelism")
+    }
+    kept |= {
+        name: [pair for pair in getattr(limits, name) if REFERENCE not in pair]
+        for name in ("colocate", "separate")
+    }
+    update = {
+        "models": {role: each for role, each in spec.models.items() if role != REFERENCE},
+        "constraints": limits.model_copy(update=kept),
+    }
+    return _worked(spec, kl="none").model_copy(update=update)
 
 
 def _other_clusters(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:

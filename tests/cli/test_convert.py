@@ -83,7 +83,8 @@ def test_json_is_the_launch_with_what_is_lost(capsys: pytest.CaptureFixture[str]
     assert (code, found["target"], found["hazards"]) == (0, "verl@0.9.1", [])
     assert found["had"]["ACTOR_MODEL"] == "/data/Qwen3-4B"
     assert found["said"]["--lr"] == "actor_rollout_ref.actor.optim.lr=1.0e-06"
-    assert found["said"]["--kl-loss-coef"].startswith("actor_rollout_ref.actor.kl_loss_coef=")
+    # A coefficient of 0 would be no reference to others.
+    assert "--kl-loss-coef" not in found["said"]
     lost = {each["key"] for each in found["lost"]}
     assert "--adam-beta2" in lost
     assert not lost & found["said"].keys()
@@ -215,7 +216,8 @@ def test_what_cannot_be_kept_is_planned_anew_and_said(capsys: pytest.CaptureFixt
             ("trainer.algorithm.kl_loss_coef", "trainer.algorithm.eps_clip_low=0.1"),
         ),
         ("slime@0.3.1", ("--kl-loss-coef", "--eps-clip=0.1")),
-        ("areal@1.0.4", ("actor.kl_ctl", "actor.eps_clip=0.1")),
+        # Its divergence is in the reward, whose coefficient is not the loss's.
+        ("areal@1.0.4", ("", "actor.eps_clip=0.1")),
     ],
 )
 def test_a_usual_launch_of_verl_is_one_of_every_other_framework(
@@ -233,14 +235,16 @@ def test_a_usual_launch_of_verl_is_one_of_every_other_framework(
     assert "kept of the launch: " in err
     # Of two coefficients the one with effect is said.
     coefficient, clip = keys
-    assert found["said"]["actor_rollout_ref.actor.kl_loss_coef"] == f"{coefficient}=0.002"
+    coefficients = found["said"].get("actor_rollout_ref.actor.kl_loss_coef")
+    assert coefficients == (f"{coefficient}=0.002" if coefficient else None)
+    assert found["had"].get("KL_COEFFICIENT") == (None if coefficient else "0.002")
     assert found["said"]["actor_rollout_ref.actor.clip_ratio_low"] == clip
-    assert "KL_COEFFICIENT" not in found["script"]
     lost = {each["key"]: each["value"] for each in found["lost"]}
     assert lost["algorithm.kl_ctrl.kl_coef"] == "0.5"
     assert not lost.keys() & found["said"].keys()
     files = " ".join([found["script"], *found["files"].values()])
-    assert "0.002" in files
+    assert ("KL_COEFFICIENT" in files) is not bool(coefficient)
+    assert ("0.002" in files) is bool(coefficient)
 
 
 def test_the_limit_of_an_engines_sequences_stays(
@@ -347,3 +351,31 @@ def test_a_recipe_is_converted_to_and_fro(
     assert (code, "per iteration" in out) == (0, True)
     plan_of_it = ("convert", str(there / "launch.sh"), *back, "--quiet")
     assert call(capsys, *plan_of_it)[0] == 2, "the script is NeMo-RL's now"
+
+
+def test_numbers_are_those_of_the_engine_that_trains_and_schedules_are_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = (LAUNCHES / "nemo_rl" / "qwen-7b-megatron.yaml").read_text(encoding="utf-8")
+    kwargs = "policy:\n  optimizer:\n    kwargs:\n      lr: 5.0e-6\n"
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text.replace("policy:\n", kwargs, 1), encoding="utf-8")
+    to = ("--from", "nemo-rl@0.7.0", "--to", "verl@0.9.1")
+    code, out, _ = call(capsys, "convert", str(path), *to, *GIVEN, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert "policy.optimizer.kwargs.lr" not in found["said"]
+    rate = found["said"]["policy.megatron_cfg.optimizer.lr"]
+    assert rate.startswith("actor_rollout_ref.actor.optim.lr=")
+    assert "5.0e-06" not in rate
+    launch = tmp_path / "verl.sh"
+    for schedule, told in (
+        ("", True),
+        ("actor_rollout_ref.actor.optim.lr_scheduler_type=cosine", False),
+    ):
+        script = Path(GRPO).read_text(encoding="utf-8").replace("$@", schedule)
+        launch.write_text(script, encoding="utf-8")
+        to = ("--from", "verl@0.9.1", "--to", "trl@1.16.0")
+        code, out, _ = call(capsys, "convert", str(launch), *to, *GIVEN, "--json")
+        settings = {each["key"]: each["value"] for each in json.loads(out)["settings"]}
+        assert (settings.get("--lr_scheduler_type") == "constant") is told

@@ -23,7 +23,7 @@ from automap.executor.runtime.process_sets import ProcessSet, end_local
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.workers.process import Identity, ProcessContext, start_ticks
 from automap.executor.workers.protocols import Layout, by_rows, transfer
-from automap.executor.workers.row_references import Rows, fetch, put
+from automap.executor.workers.row_references import Rows, fetch, inline, put
 from tests.executor.local_ray import local_ray
 
 pytestmark = pytest.mark.many_processes
@@ -321,6 +321,28 @@ def test_rows_that_are_here_need_no_process(running: Running, stored: bool) -> N
     assert (second.name.id, second.num_rows, len(second.ranks)) == ("again", 3, 1)
     assert first.ended <= second.started <= second.ended
     assert second.ranks[0].fetched_bytes == first.ranks[0].put_bytes
+
+
+def test_a_call_here_is_recorded_although_its_process_is_busy(running: Running) -> None:
+    scheduler = running.scheduler()
+    group = running.group(BESIDE, RankLayout(), scheduler)
+    slow = group.sleep(0.3)
+    rows = put(Batch({"number": torch.arange(3)}))
+    assert fetch(group.call("twice", (rows,), here=HERE).result()).num_rows == 3
+    slow.result()
+    calls = {call.name.method: call for call in scheduler.take_records()}
+    assert calls["twice"].started <= calls["twice"].ended < calls["sleep"].ended
+
+
+def test_many_rows_go_to_a_process(running: Running) -> None:
+    scheduler = running.scheduler()
+    group = running.group(BESIDE, RankLayout(), scheduler)
+    rows = Rows.concatenate([inline(Batch({"number": torch.arange(20_000)})).slice(0, 1)] * 2)
+    assert (rows.is_inline, rows.inline_bytes) == (True, 160_000)
+    more = Rows.concatenate([rows, inline(Batch({"number": torch.arange(20_000)})).slice(0, 1)])
+    for given, rank in ((rows, 99), (more, 0)):
+        seen = fetch(group.call("twice", (given,), here=HERE).result())
+        assert set(seen.tensor("rank").tolist()) == {rank}
 
 
 def test_what_fails_here_is_blamed_as_elsewhere(running: Running) -> None:

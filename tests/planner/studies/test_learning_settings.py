@@ -11,7 +11,7 @@ from automap.planner.studies.learning_settings import ALIKE, BOTH_CLIPS, DECAYS,
 def keys_of(name: str) -> set[str]:
     tables = (*ALIKE.values(), *LEAST.values(), BOTH_CLIPS)
     found = {key for keys in tables for who, key in keys.items() if who.split()[0] == name}
-    return found | (set(DECAYS.values()) if name == "slime" else set())
+    return found | {schedule for rate, schedule in DECAYS.items() if rate in found}
 
 
 @pytest.mark.parametrize("target", framework_names())

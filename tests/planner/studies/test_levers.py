@@ -73,14 +73,17 @@ def test_older_rollouts_and_such_as_never_drain_are_tried() -> None:
     assert "keep_cache_at_sync: true" in flowing[0]
 
 
-def test_passes_that_a_loss_can_do_without_are_left_out() -> None:
-    with_reward = small_job(workload__kl="reward", workload__old_log_probs="recompute")
-    tried = {change.text: change.spec for kind, change in changes(with_reward) if kind == "loss"}
-    (old, reference) = tried.values()
+def test_losses_with_fewer_passes_are_tried_where_there_are_such_passes() -> None:
+    def tried(**given: Any) -> list[JobSpec]:
+        return [each.spec for kind, each in changes(small_job(**given)) if kind == "loss"]
+
+    pinned = {"reference": {"tensor_parallel_size": 2}, "actor": {"tensor_parallel_size": 2}}
+    old, reference = tried(workload__kl="reward", constraints__parallelism=pinned)
     assert old.workload.old_log_probs == "rollout"
     assert (reference.workload.kl, "reference" in reference.models) == ("none", False)
-    neither = small_job(workload__kl="none", workload__old_log_probs="rollout")
-    assert [change for kind, change in changes(neither) if kind == "loss"] == []
+    assert set(reference.constraints.parallelism) == {"actor"}
+    models = {"actor": {"architecture": "llama-2-7b"}, "reward": {"function": True}}
+    assert tried(models=models, workload__kl="none", workload__old_log_probs="rollout") == []
 
 
 def test_half_the_nodes_are_slower_and_twice_are_faster(found: Levers) -> None:
