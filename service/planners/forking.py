@@ -93,7 +93,10 @@ def _end_with(server: int) -> None:
 
 def _report_ends(statuses: dict[int, int]) -> None:
     while statuses:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return  # a signal that came within this call has had the last of them reported
         if pid == 0:
             return
         told = statuses.pop(pid)

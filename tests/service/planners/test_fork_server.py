@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from automap.service.planners import fork_server
+from automap.service.planners import fork_server, forking
 from automap.service.planners.fork_server import ForkedProcess, ForkServer
 from automap.service.planners.messages import Setup
 from tests.service.support.processes import running
@@ -112,3 +112,27 @@ def test_ends_are_noticed_whichever_process_ends_first(server: ForkServer, setup
         process.close()
     eventually(lambda: all(process.has_ended for process in processes))
     assert {process.returncode for process in processes} == {0, -signal.SIGKILL}
+
+
+def test_an_end_that_is_told_while_another_is_reported_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A signal's handler may run within itself, between any two of its steps."""
+    ends = {pid: os.pipe() for pid in (11, 12)}
+    statuses = {pid: write for pid, (_, write) in ends.items()}
+    ended, signals = [(11, 0), (12, 0)], [True]
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        if signals:
+            signals.pop()
+            forking._report_ends(statuses)
+        if not ended:
+            raise ChildProcessError
+        return ended.pop()
+
+    monkeypatch.setattr(os, "waitpid", waitpid)
+    forking._report_ends(statuses)
+    assert statuses == {}
+    for read, _ in ends.values():
+        assert os.read(read, 64) == b"0\n"
+        os.close(read)
