@@ -116,8 +116,8 @@ LEAST = {"learning rate": {"nemo-rl megatron": "policy.megatron_cfg.optimizer.mi
 """What a schedule ends with, which must not be above where it begins: constant, if it is that."""
 CONSTANT = ("verl", "skyrl", "areal")
 """Frameworks whose learning rate is constant where a launch does not say otherwise."""
-SCHEDULES = ("scheduler", "warmup_style", "decay_style")
-"""What is in the names of keys that say otherwise."""
+SCHEDULES = ("lr_scheduler", "optimizer_config.scheduler", "warmup_style")
+"""What is in the names of their keys that may say otherwise."""
 DECAYS = {
     "--lr": "--lr-decay-style",
     "--learning_rate": "--lr_scheduler_type",
@@ -229,8 +229,13 @@ def _is_carried(what: str, value: float) -> bool:
 
 def _is_constant(imported: Imported) -> bool:
     """Whether a launch has one learning rate all along."""
-    told = (word in each.key for each in imported.settings for word in SCHEDULES)
-    return framework(imported.target).name in CONSTANT and not any(told)
+    told = [
+        each.value.strip("\"'")
+        for each in imported.settings
+        if any(word in each.key for word in SCHEDULES)
+    ]
+    is_other = any(not value.startswith("constant") for value in told)
+    return framework(imported.target).name in CONSTANT and not is_other
 
 
 def _key(keys: Mapping[str, str], of: Framework, engine: str) -> str | None:
