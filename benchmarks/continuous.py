@@ -35,7 +35,7 @@ def job(num_gpus: int, mean: float, *, pass_again: bool = True, **search: Any) -
             "algorithm": "dapo",
             "models": {
                 "actor": {"architecture": "qwen2.5-7b"},
-                "reward": {"function": True, "seconds_per_response": 1e-3},
+                "reward": {"function": True, "seconds_per_response": 1e-3, "concurrency": 64},
             },
             "workload": {
                 "prompts_per_iteration": 512,

@@ -42,6 +42,8 @@ FEW_PROJECTS = 5
 MOST = 0.9
 """Share up to which few groups raise that of their rows: beyond it a spread is one row's error."""
 UNSEEN = ", unseen"
+AROUND = ("state_seconds", "handover_seconds", "around_seconds")
+"""Parts of an RL iteration that are of its framework's driver."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def main() -> None:
 
 
 def iterations(found: Iterable[Prediction], spreads: Mapping[Kind, float]) -> None:
-    """Whole RL iterations: generation by its spread, the rest by that of training."""
+    """Whole RL iterations: each part by its spread."""
     inside = []
     for one in found:
         whole = one.row.kind == "rlhf" and one.quantity == "iteration_seconds"
@@ -212,15 +214,18 @@ def iterations(found: Iterable[Prediction], spreads: Mapping[Kind, float]) -> No
             continue
         mixture = one.subset
         parts = dict(one.breakdown)
-        generated = sum(value for name, value in parts.items() if "generate" in name)
-        # Where generation runs beside training, the parts sum to more than the iteration.
-        share = generated / sum(parts.values())
         low = high = 0.0
-        for part, kind in ((share, "generation"), (1.0 - share, "training")):
-            name = f"{kind}, {mixture}" + (", 16-bit" if kind == "training" else "")
-            factor = float(np.exp(spreads[intervals.kind_named(name)]))
-            low += one.predicted * part / factor
-            high += one.predicted * part * factor
+        for name, seconds in parts.items():
+            kind = f"training, {mixture}, 16-bit"
+            if name in AROUND:
+                kind = "around the calls of an RL framework"
+            elif "generate" in name:
+                kind = f"generation, {mixture}"
+            factor = float(np.exp(spreads[intervals.kind_named(kind)]))
+            # Where generation runs beside training, the parts sum to more than the iteration.
+            part = one.predicted * seconds / sum(parts.values())
+            low += part / factor
+            high += part * factor
         inside.append(low <= one.measured <= high)
     if inside:
         print(f"iterations of RL frameworks  {len(inside):4}  held {np.mean(inside):.0%}")

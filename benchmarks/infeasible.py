@@ -69,7 +69,10 @@ def job_of(algorithm: str, model: str, gpu: str, nodes: int, longest: int) -> Jo
     """Its spec: every role the same model, rewards a function."""
     trained = {role: {"architecture": model} for role in ROLES[algorithm]}
     rewards = ("reward", "cost") if algorithm == "safe_rlhf" else ("reward",)
-    functions = {role: {"function": True, "seconds_per_response": 0.01} for role in rewards}
+    functions = {
+        role: {"function": True, "seconds_per_response": 0.01, "concurrency": 64}
+        for role in rewards
+    }
     return JobSpec.model_validate(
         {
             "name": f"{algorithm}-{model}-{nodes}x{gpu}",

@@ -73,7 +73,7 @@ def _document(draw: random.Random, name: str) -> dict[str, Any]:
     if algorithm in WITH_CRITIC:
         models["critic"] = {"architecture": smaller}
     models["reward"] = (
-        {"function": True, "seconds_per_response": 0.005}
+        {"function": True, "seconds_per_response": 0.005, "concurrency": 64}
         if algorithm in GROUPED and draw.random() < 0.4
         else {"architecture": smaller}
     )

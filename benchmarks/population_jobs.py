@@ -293,7 +293,7 @@ def _add_rewards(draw: Draw, job: Choices, models: Document, workload: Document)
             models[role] = {"architecture": job.actor if same else draw.one(judges)}
             continue
         seconds = draw.one((0.005, 0.02, 0.5) if kind == "function" else (1.0, 3.0, 8.0))
-        scored: Document = {"seconds_per_response": seconds}
+        scored: Document = {"seconds_per_response": seconds, "concurrency": 64}
         if seconds > 0.01:  # so many at once that all take a minute or less
             scored["concurrency"] = max(64, int(sequences * seconds / draw.one((15, 60))))
         if kind == "remote" and draw.chance(0.4):

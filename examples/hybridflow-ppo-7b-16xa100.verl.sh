@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.8 s per iteration (113.3 to 162.7 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 137.6 s per iteration (114.0 to 167.4 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #
@@ -19,9 +19,10 @@
 # - what it trains is saved only where workload.checkpoint_every_iterations is given: without it no
 #   checkpoint is written, nor one at the end
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
-#   assumed. At a quarter of that the same plan takes 140.2 s instead of 135.8 s
-# - search.target: iterations of verl were measured to take longer than their calls, here by about
-#   1.89 s (1.89 s to hand 1,024 padded sequences to 6 calls), which is in no number of this plan
+#   assumed. At a quarter of that the same plan takes 142.1 s instead of 137.6 s
+# - search.target: 1.89 s in which the driver of verl hands padded batches to the calls of an
+#   iteration count, as iterations of its releases were measured; what it takes here may be a
+#   multiple or a part
 # How far off it is (LOG is the JSON lines that its file logger writes, where VERL_FILE_LOGGER_PATH
 # says):
 #   automap calibrate LOG --format verl --plan PLAN.json --output FOLDER

@@ -61,7 +61,7 @@ def streamed_calls(plan: Plan) -> dict[str, Streamed]:
     rows_at_once: dict[str, dict[str, int]] = {}
     for call in plan.calls:
         if call.parallelism is None:
-            rows = plan.spec.models[call.role].concurrency or 1
+            rows = plan.spec.models[call.role].open_requests
         else:
             rows = call.parallelism.data_parallel_size * (call.micro_batch_size or 1)
         for generation in call.streamed_from if call.copy_id not in loads else ():

@@ -169,8 +169,8 @@ def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
 
 
 def num_scoring_processes(spec: JobSpec, role: str) -> int:
-    """The number of responses that the spec wants scored at once; 1 if it does not say."""
-    return min(spec.models[role].open_requests or 1, spec.workload.num_sequences)
+    """The number of responses that the spec wants scored at once."""
+    return min(spec.models[role].open_requests, spec.workload.num_sequences)
 
 
 def end_tokens(folder: Path | None) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from automap.planner.job.resolution import length_warnings
 from automap.planner.job.targets import refusal
 from automap.planner.plan.types import CopyPlacement
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
-from automap.planner.spec import UNSTATED_CONCURRENCY
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.tables import ANY, TARGETS
 
@@ -29,11 +28,11 @@ def assumptions(job: Job) -> list[str]:
         *warnings(job),
         *length_warnings(job),
         *_functions_without_seconds(job),
-        *_unstated_concurrency(job, slow=False),
         *_derived_tables(job),
         *_scaled_collectives(job),
         *_corrected_prices(job),
         *_nothing_between_calls(job),
+        *_frameworks_driver(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
             for role, model in job.models.items()
@@ -52,22 +51,15 @@ def _functions_without_seconds(job: Job) -> Iterator[str]:
             )
 
 
-def _unstated_concurrency(job: Job, *, slow: bool) -> Iterator[str]:
-    """Name the functions and services of which it is not said how many responses they score.
-
-    `slow`: those that would take long for a batch in one process, or all others.
-    """
-    responses = job.spec.workload.num_sequences
-    for role, model in job.spec.models.items():
-        served = model if model.remote is None else model.remote
-        alone = responses * served.seconds_per_response
-        if model.needs_gpus or not alone or model.open_requests is not None:
-            continue
-        if slow == (alone > SLOW_FUNCTION_SECONDS):
+def _one_after_the_other(job: Job) -> Iterator[str]:
+    """Name the functions and services whose one process takes long for a batch."""
+    for call in job.dataflow.calls:
+        seconds = call.fixed_seconds or 0.0
+        if seconds > SLOW_FUNCTION_SECONDS and job.spec.models[call.role].open_requests == 1:
             yield (
-                f"models.{role}: its concurrency is not given and priced as "
-                f"{UNSTATED_CONCURRENCY} responses at once, but a run has one process for it, "
-                f"which takes {alone:,.3g} s for {responses:,} responses"
+                f"models.{call.role}: one process takes {seconds:,.3g} s to score "
+                f"{call.num_sequences:,} responses one after the other; give a concurrency, which "
+                "is as many processes"
             )
 
 
@@ -75,7 +67,7 @@ def warnings(job: Job) -> list[str]:
     """Assumptions that ask for something to be done before the plan is used."""
     return [
         *_nothing_known_runs_it(job),
-        *_unstated_concurrency(job, slow=True),
+        *_one_after_the_other(job),
         *_missing_precisions(job),
         *_disturbed_profiles(job),
         *_slow_collectives(job),
@@ -188,6 +180,26 @@ def _nothing_between_calls(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: what a run does between its calls (numeric steps, the "
                 "controller) counts for nothing; automap calibrate learns it from a run"
             )
+
+
+def _frameworks_driver(job: Job) -> Iterator[str]:
+    """Say what the prices have of the target's driver, as its iterations were measured."""
+    pricing = Pricing(job)
+    seconds = [pricing.driver_seconds(call, job.pools[0]) for call in job.dataflow.calls]
+    handed, around = (sum(each) for each in zip(*seconds, strict=True))
+    if handed + around:
+        fixed = f" and {around:.3g} s around its calls" if around else ""
+        yield (
+            f"search.target: {handed:.3g} s in which the driver of {pricing.system.name} hands "
+            f"padded batches to the calls of an iteration{fixed} count, as iterations of its "
+            "releases were measured; what it takes here may be a multiple or a part"
+        )
+    rate = pricing.system.host_copy_bytes_per_second
+    if rate is not None:
+        yield (
+            f"search.target: {pricing.system.name} is taken to move at most {rate / 1e9:g} GB/s "
+            "per GPU to the host and back, through pageable memory"
+        )
 
 
 def _outdated_corrections(job: Job) -> Iterator[str]:

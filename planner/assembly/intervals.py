@@ -16,7 +16,6 @@ from automap.planner.cost.intervals import (
     SPREADS,
     bounds,
     exceedance_probability,
-    transfer_kind,
 )
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
@@ -106,7 +105,7 @@ def _call_interval(subject: Subject, pricing: Pricing, call: CallPlan, prices: P
 
 
 def _sync_interval(pricing: Pricing, seconds: float) -> Interval:
-    return _interval(*bounds(seconds, transfer_kind(multi_node=pricing.multi_node)))
+    return _interval(*bounds(seconds, pricing.transfer_kind))
 
 
 def _iteration_interval(schedule: Schedule, events: list[Interval]) -> Interval:

@@ -4,7 +4,6 @@ import math
 
 from automap.planner.assembly.assumptions import assumptions, unused_pools, warnings
 from automap.planner.assembly.continuous import continuous_lines, continuous_report
-from automap.planner.assembly.drivers import driver_lines
 from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.networks import with_assumed_networks
 from automap.planner.assembly.parts import (
@@ -197,7 +196,6 @@ def plan_from(
     lower = min(lower_bound_seconds, period)
     continuous = continuous_report(pricing, calls, copies)
     said = list(continuous_lines(job, continuous))
-    said += driver_lines(job, placement.copies, iteration_seconds=period)
     if report.status != "given":
         tolerance = report.within_tolerance or 0.0
         said += unused_pools(job, placement.copies, tolerance=tolerance)

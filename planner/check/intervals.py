@@ -15,6 +15,8 @@ from automap.planner.cost.pricing import Pricing
 from automap.planner.plan.types import CallPlan, Interval
 from automap.planner.spec import WorkloadSpec
 
+AROUND = "around the calls of an RL framework"
+
 
 def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Iterator[str]:
     """Every interval that is missing, or that does not follow."""
@@ -48,6 +50,8 @@ class _Rules:
     @property
     def transfer(self) -> str:
         """Kind of quantity of a reshard, a reload and a weight sync."""
+        if self.tells_drivers and self.pricing.system.host_copy_bytes_per_second is not None:
+            return AROUND
         return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
 
     def kind(self, call: CallPlan) -> str:
@@ -73,6 +77,11 @@ class _Rules:
         return f"{name}, unseen"
 
     @property
+    def tells_drivers(self) -> bool:
+        """Whether the plan's version had a kind for what lies around an RL framework's calls."""
+        return AROUND in self.subject.plan.provenance.spreads
+
+    @property
     def _tells_unseen(self) -> bool:
         """Whether the plan's version had kinds for software that nobody measured there."""
         return any(kind.endswith(", unseen") for kind in self.subject.plan.provenance.spreads)
@@ -95,12 +104,15 @@ class _Rules:
         if price.estimates is None:
             return Interval(low=price.seconds, high=price.seconds)
         moved = min(float(price.estimates.seconds.transition[0]), price.seconds)
-        work = self._widths(price.seconds - moved, self.kind(call))
-        transfer = self._widths(moved, self.transfer)
+        around = self._around(call, price.seconds - moved)
+        widths = [
+            self._widths(price.seconds - moved - around, self.kind(call)),
+            self._widths(moved, self.transfer),
+        ]
+        if around:
+            widths.append(self._widths(around, AROUND))
         chance = NORMAL_SIGMAS * self._deviation(call)
-        below, above = (
-            hypot(one + other, chance) for one, other in zip(work, transfer, strict=True)
-        )
+        below, above = (hypot(sum(side), chance) for side in zip(*widths, strict=True))
         return Interval(low=max(price.seconds - below, 0.0), high=price.seconds + above)
 
     def out_of_memory(self, call: CallPlan) -> float:
@@ -115,6 +127,13 @@ class _Rules:
         """Distances of the bounds below and above an estimate."""
         spread = self.subject.plan.provenance.spreads[kind]
         return -estimate * expm1(-spread), estimate * expm1(spread)
+
+    def _around(self, call: CallPlan, most: float) -> float:
+        """Seconds of the framework's driver in a call."""
+        if call.copy_id is None or not self.tells_drivers:
+            return 0.0
+        pool = self.subject.pool_of(self.subject.copies[call.copy_id])
+        return min(sum(self.pricing.driver_seconds(self.subject.calls[call.id], pool)), most)
 
     def _deviation(self, call: CallPlan) -> float:
         if call.kind != "generate" or call.copy_id is None:

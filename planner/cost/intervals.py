@@ -8,8 +8,8 @@ not exceed. Software on a GPU generation, or with a kind of model, of which nobo
 wider one, of runs whose whole generation or kind had no part.
 """
 
-from collections.abc import Mapping
-from math import erfc, exp, log, sqrt
+from collections.abc import Iterable, Mapping
+from math import erfc, exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -29,6 +29,7 @@ Kind = Literal[
     "memory",
     "transfer in a node",
     "transfer across nodes",
+    "around the calls of an RL framework",
     "training, dense, 16-bit, unseen",
     "training, dense, 8-bit, unseen",
     "training, experts, 16-bit, unseen",
@@ -57,6 +58,7 @@ SPREADS: dict[Kind, float] = {
     "memory": 0.09,
     "transfer in a node": 0.39,
     "transfer across nodes": 0.16,
+    "around the calls of an RL framework": 0.9,
     "training, dense, 16-bit, unseen": 0.2,
     "training, dense, 8-bit, unseen": 0.19,
     "training, experts, 16-bit, unseen": 1.06,
@@ -67,7 +69,9 @@ SPREADS: dict[Kind, float] = {
     "generation, experts, 4-bit, unseen": 1.03,
 }
 """|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed. No row is
-of a GPU without tables of its vendor: that spread is chosen, a factor of two either way."""
+of a GPU without tables of its vendor: that spread is chosen, a factor of two either way. Nor does
+one take what lies around an RL framework's calls apart: that one is of the prior with which it is
+fitted, a factor of two at one standard deviation (`python -m benchmarks.fit_rlhf`)."""
 
 
 _MEGATRON = frozenset(
@@ -167,18 +171,15 @@ def largest_estimate(limit: float, kind: Kind, *, probability: float) -> float:
     return limit * exp(NormalDist().inv_cdf(probability) * SPREADS[kind] / NORMAL_SIGMAS)
 
 
-def call_bounds(
-    seconds: float, *, kind: Kind, transition_seconds: float, multi_node: bool, deviation: float
-) -> tuple[float, float]:
-    """(low, high) seconds of a call.
+def call_bounds(parts: Iterable[tuple[float, Kind]], *, deviation: float) -> tuple[float, float]:
+    """(low, high) seconds of a call of these parts: seconds, and the kind of quantity they are.
 
     The errors of its parts are taken to go together, so their bounds add. What lengths do from
     iteration to iteration (`deviation`, a standard deviation) is independent of them: the two
     half-widths add in squares.
     """
-    transfer = transfer_kind(multi_node=multi_node)
-    work, moved = bounds(seconds - transition_seconds, kind), bounds(transition_seconds, transfer)
+    ends = [(seconds, *bounds(seconds, kind)) for seconds, kind in parts]
+    seconds, low, high = (sum(each) for each in zip(*ends, strict=True))
     chance = NORMAL_SIGMAS * deviation
-    below = ((seconds - work[0] - moved[0]) ** 2 + chance**2) ** 0.5
-    above = ((work[1] + moved[1] - seconds) ** 2 + chance**2) ** 0.5
+    below, above = hypot(seconds - low, chance), hypot(high - seconds, chance)
     return max(seconds - below, 0.0), seconds + above

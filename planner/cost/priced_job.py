@@ -4,8 +4,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants
+from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.estimates import CallEstimates
+from automap.planner.cost.generation.continuous import Admission
 from automap.planner.cost.operators.profile import Profile, load_profile, measured_profile
+from automap.planner.cost.rl_systems import RlSystem, system_of
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job, Model
 from automap.planner.profiles.corrections import RoleClass, TermKind
@@ -45,6 +49,38 @@ class PricedJob:
             return measured_profile(pool.gpu, pool.profile, link)
         return load_profile(pool.gpu)
 
+    @cached_property
+    def system(self) -> RlSystem:
+        """The RL framework that is to run the plan; it adds nothing where it was not measured."""
+        return system_of(self.job.target.name)
+
+    def as_copied(self, pool: Pool) -> Pool:
+        """The pool with a host link no faster than the framework copies to and from the host."""
+        rate = self.system.host_copy_bytes_per_second
+        if rate is None:
+            return pool
+        link = min(pool.host_link_bytes_per_second, rate / constants.HOST_LINK_EFFICIENCY)
+        return replace(pool, host_link_bytes_per_second=link)
+
+    @cached_property
+    def _longest(self) -> int:
+        return sequence_lengths(self.workload).max_tokens
+
+    def driver_seconds(self, call: Call, pool: Pool) -> tuple[float, float]:
+        """Seconds of the framework's driver in a call's price: (handing it its batch, after it).
+
+        What an iteration takes around its calls follows the last that trains. Where runs have
+        taught what lies between calls, that is known, and no more is added. Engines that never
+        drain are handed no batch.
+        """
+        admission = Admission.of(self.job, call)
+        if call.model is None or not (admission is None or admission.drains):
+            return 0.0, 0.0
+        handover = self.system.handover_seconds(call.num_sequences, self._longest)
+        last = [each.id for each in self.job.dataflow.calls if each.kind == "train"][-1:]
+        follows = [call.id] == last and not self._between_calls(pool)
+        return handover, self.system.iteration_seconds if follows else 0.0
+
     def factor(self, pool: Pool, kind: TermKind, model: Model) -> float:
         """Factor on the seconds of a term that runs have taught; 1 without a calibrated profile."""
         corrections = self.profile(pool).corrections if self.corrected else None
@@ -53,12 +89,14 @@ class PricedJob:
     def _corrected(
         self, estimates: CallEstimates, kind: TermKind, call: Call, pool: Pool
     ) -> CallEstimates:
-        """Estimates with what runs have taught: a factor, and what lies before a call."""
+        """Estimates with the framework's driver, a factor that runs taught, and what follows."""
         factor = self.factor(pool, kind, self._model(call))
-        between = self._between_calls(pool) * max(call.num_updates, 1)
-        if factor == 1.0 and not between:
+        handover, around = self.driver_seconds(call, pool)
+        between = around + self._between_calls(pool) * max(call.num_updates, 1)
+        if factor == 1.0 and not between and not handover:
             return estimates
-        seconds = estimates.seconds.times(factor)
+        seconds = estimates.seconds
+        seconds = replace(seconds, overhead=seconds.overhead + handover).times(factor)
         return replace(estimates, seconds=replace(seconds, between=seconds.between + between))
 
     def _between_calls(self, pool: Pool) -> float:

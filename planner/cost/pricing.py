@@ -102,7 +102,7 @@ class Pricing(GenerationPricing):
         seconds = price(
             self.job.models[role],
             self.workload,
-            pool,
+            self.as_copied(pool),
             self.profile(pool),
             layouts,
             self.multi_node,
@@ -130,7 +130,7 @@ class Pricing(GenerationPricing):
                 self._model(call),
                 call,
                 priced.workload,
-                pool,
+                self.as_copied(pool),
                 self.profile(pool),
                 layouts,
                 micro_batch_size=micro_batch_size[numbers],
@@ -161,7 +161,7 @@ class Pricing(GenerationPricing):
                 self._model(call),
                 call,
                 priced.workload,
-                pool,
+                self.as_copied(pool),
                 self.profile(pool),
                 layouts,
                 micro_batch_size=micro_batch_size[numbers],
@@ -179,7 +179,7 @@ class Pricing(GenerationPricing):
 
         def added(priced: Pricing, rows: IntArray) -> _Added:
             move = offloaded if trains else reloaded
-            seconds, held = move(model, priced.workload, pool, layouts.take(rows))
+            seconds, held = move(model, priced.workload, self.as_copied(pool), layouts.take(rows))
             return _Added(seconds, held.total)
 
         found = self._by_engine(model.role, layouts, None, added)
@@ -227,18 +227,26 @@ class Pricing(GenerationPricing):
             seen=intervals.is_seen(software, pool.gpu.generation, experts=experts),
         )
 
+    @property
+    def transfer_kind(self) -> intervals.Kind:
+        """The kind of quantity that the seconds are in which weights and their state move."""
+        if self.system.host_copy_bytes_per_second is not None:
+            return "around the calls of an RL framework"
+        return intervals.transfer_kind(multi_node=self.multi_node)
+
     def call_bounds(
         self, call: Call, pool: Pool, seconds: float, *, transition: float, deviation: float
     ) -> tuple[float, float]:
         """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
         model = self._model(call)
-        return intervals.call_bounds(
-            seconds,
-            kind=self.interval_kind(call, model, pool),
-            transition_seconds=transition,
-            multi_node=self.multi_node,
-            deviation=deviation,
-        )
+        kind = self.interval_kind(call, model, pool)
+        around = min(sum(self.driver_seconds(call, pool)), seconds - transition)
+        parts: list[tuple[float, intervals.Kind]] = [
+            (seconds - transition - around, kind),
+            (transition, self.transfer_kind),
+            (around, "around the calls of an RL framework"),
+        ]
+        return intervals.call_bounds(parts, deviation=deviation)
 
 
 def whole_microseconds(seconds: FloatArray) -> FloatArray:

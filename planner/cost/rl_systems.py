@@ -1,10 +1,10 @@
 """RL frameworks by name: time that an iteration takes around its calls, and what tables count.
 
-None of it is in the planner's prices: a plan is not the framework's driver, but says in words what
-that adds (`assembly/drivers.py`). Constants are fitted
-with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/concepts/accuracy.md has the errors) to whole
-iterations and shares of stages, but for the rate of host copies, which is chosen; no source takes
-an iteration apart, so what each constant stands for is the likeliest cause of a term of that shape.
+Prices of plans for a framework as target have it (`PricedJob`, `resolution`), those of validated
+rows as well. Constants are fitted with `python -m benchmarks.fit_rlhf TABLE.csv`
+(docs/concepts/accuracy.md has the errors) to whole iterations and shares of stages, but for the
+rate of host copies, which is chosen; no source takes an iteration apart, so what each constant
+stands for is the likeliest cause of a term of that shape.
 """
 
 from dataclasses import dataclass
@@ -29,6 +29,10 @@ class RlSystem:
     it shorter."""
     averages_responses: bool = False
     """Whether its average sequence length leaves the prompt out."""
+
+    def handover_seconds(self, num_sequences: int, longest: int) -> float:
+        """Seconds in which its driver hands one call a batch padded to its longest sequence."""
+        return self.handover_seconds_per_token * num_sequences * longest
 
 
 UNKNOWN = RlSystem("")

@@ -7,7 +7,7 @@ from math import ceil
 from pydantic import BaseModel, ConfigDict
 
 from automap.planner.errors import SpecError
-from automap.planner.spec import UNSTATED_CONCURRENCY, CallKind, ModelSpec, WorkloadSpec
+from automap.planner.spec import CallKind, ModelSpec, WorkloadSpec
 
 
 class Call(BaseModel):
@@ -125,7 +125,7 @@ def _seconds_without_gpus(model: ModelSpec, num_sequences: int) -> float:
 
     Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
     """
-    rounds = -(-num_sequences // (model.open_requests or UNSTATED_CONCURRENCY))
+    rounds = -(-num_sequences // model.open_requests)
     if model.remote is None:
         seconds = rounds * model.seconds_per_response
     else:

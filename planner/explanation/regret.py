@@ -12,7 +12,7 @@ from math import exp
 
 import numpy as np
 
-from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind, transfer_kind
+from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
 from automap.planner.explanation.solving import Contenders, limits_of
@@ -54,7 +54,7 @@ def groups_of(study: Study) -> list[Group]:
             kind = study.pricing.interval_kind(call, whole, pool)
             members.setdefault((noun + where, kind), set()).add((index, number))
     groups = [Group(name, kind, frozenset(m)) for (name, kind), m in members.items()]
-    moving = transfer_kind(multi_node=study.pricing.multi_node)
+    moving = study.pricing.transfer_kind
     return [*groups, Group("moving weights", moving, frozenset())]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from automap.planner.assembly.parts import pricing_of
 from automap.planner.assembly.proof import bound_is_proven
-from automap.planner.cost.intervals import SPREADS, transfer_kind
+from automap.planner.cost.intervals import SPREADS
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import Sensitivity, Threshold
 from automap.planner.explanation.solving import Contenders, limits_of
@@ -90,7 +90,7 @@ def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
     """Every call, reshard and weight sync of the plan."""
     calls = {call.id: call for call in plan.calls}
     pricing = pricing_of(study.job, plan.placement().copies)
-    transfer = exp(SPREADS[transfer_kind(multi_node=pricing.multi_node)]) - 1
+    transfer = exp(SPREADS[pricing.transfer_kind]) - 1
     for index, call in enumerate(study.job.dataflow.calls):
         planned = calls[call.id]
         seconds = planned.end_seconds - planned.start_seconds

@@ -13,7 +13,7 @@ from automap.planner.spec.job import (
     tail_field,
 )
 from automap.planner.spec.lengths import LengthSpec
-from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
+from automap.planner.spec.models import LoraSpec, ModelSpec, RemoteSpec
 from automap.planner.spec.search import (
     MOST_STALENESS,
     Objective,
@@ -39,7 +39,6 @@ __all__ = [
     "MEMORY_SETTINGS",
     "MOST_STALENESS",
     "NAME_PATTERN",
-    "UNSTATED_CONCURRENCY",
     "AlgorithmName",
     "CallKind",
     "ClusterSpec",

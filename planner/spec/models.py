@@ -1,5 +1,6 @@
 """The models of a job: weights with an architecture, functions and remote services."""
 
+from math import ceil
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -8,9 +9,6 @@ from automap.planner.catalogue import find_model
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.errors import FieldValueError
 from automap.planner.spec.base import PositiveFloat, PositiveInt, SpecModel
-
-UNSTATED_CONCURRENCY = 64
-"""Responses that a function is priced to score at once: it may call a service that batches."""
 
 
 class LoraSpec(SpecModel):
@@ -32,8 +30,8 @@ class RemoteSpec(SpecModel):
     )
     concurrency: PositiveInt | None = Field(
         default=None,
-        description="Requests that are open at once, a process each; default: priced as "
-        f"{UNSTATED_CONCURRENCY}, run in one process",
+        description="Requests that are open at once, a process each; default: as many as "
+        "requests_per_second needs, else one",
     )
 
     @model_validator(mode="after")
@@ -83,8 +81,7 @@ class ModelSpec(SpecModel):
     seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     concurrency: PositiveInt | None = Field(
         default=None,
-        description="Responses the function scores at once, a process each; default: priced as "
-        f"{UNSTATED_CONCURRENCY}, run in one process",
+        description="Responses the function scores at once, a process each; default: one",
     )
 
     remote: RemoteSpec | None = Field(
@@ -130,6 +127,9 @@ class ModelSpec(SpecModel):
         return self.architecture is not None
 
     @property
-    def open_requests(self) -> int | None:
-        """Responses that a function or a remote service scores at once; None: not stated."""
-        return self.concurrency if self.remote is None else self.remote.concurrency
+    def open_requests(self) -> int:
+        """Responses that a function or a remote service scores at once, a process each."""
+        if self.remote is None:
+            return self.concurrency or 1
+        rate, each = self.remote.requests_per_second, self.remote.seconds_per_response
+        return self.remote.concurrency or max(ceil((rate or 0.0) * each - 1e-9), 1)

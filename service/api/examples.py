@@ -26,7 +26,7 @@ GRPO_SPEC: dict[str, Any] = {
     "models": {
         "actor": {"architecture": "qwen2.5-7b"},
         "reference": {"architecture": "qwen2.5-7b"},
-        "reward": {"function": True, "seconds_per_response": 0.01},
+        "reward": {"function": True, "seconds_per_response": 0.01, "concurrency": 64},
     },
     "workload": {
         **_WORKLOAD,

@@ -23,7 +23,7 @@ algorithm: grpo
 models:
   actor: {architecture: qwen2.5-7b}
   reference: {architecture: qwen2.5-7b}
-  reward: {function: true, seconds_per_response: 0.01}
+  reward: {function: true, seconds_per_response: 0.01, concurrency: 64}
 workload:
   prompts_per_iteration: 256
   responses_per_prompt: 8

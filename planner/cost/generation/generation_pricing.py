@@ -139,7 +139,7 @@ class GenerationPricing(PricedJob):
         seconds, _, transient = transition.reshard(
             self._model(call),
             self.workload,
-            pool,
+            self.as_copied(pool),
             self.profile(pool),
             layouts,
             tensor_parallel_size=generation_layouts.tensor_parallel_size,

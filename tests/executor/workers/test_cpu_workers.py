@@ -206,6 +206,9 @@ def test_as_many_processes_score_as_the_spec_says() -> None:
     assert processes(seconds_per_response=0.1) == 1
     assert processes(concurrency=64) == 15  # as many as there are responses
     assert processes(seconds_per_response=0.1, concurrency=3) == 3
+    rate = {"requests_per_second": 20.0, "seconds_per_response": 0.2}
+    assert processes(function=False, remote=rate) == 4  # with fewer it could not ask so often
+    assert processes(function=False, remote=rate | {"concurrency": 2}) == 2
 
 
 def holds_the_interpreter(response_tokens: list[list[int]]) -> list[float]:

@@ -27,9 +27,9 @@ def test_a_spread_is_a_factor_to_either_side(monkeypatch):
 
 
 def test_chance_widens_an_interval_and_never_makes_it_negative():
-    given = {"kind": "generation, dense", "transition_seconds": 1.0, "multi_node": True}
-    narrow = call_bounds(10.0, **given, deviation=0.0)
-    wide = call_bounds(10.0, **given, deviation=20.0)
+    parts = [(9.0, "generation, dense"), (1.0, "transfer across nodes")]
+    narrow = call_bounds(parts, deviation=0.0)
+    wide = call_bounds(parts, deviation=20.0)
     assert 0.0 == wide[0] < narrow[0] < 10.0 < narrow[1] < wide[1]
 
 

@@ -223,6 +223,7 @@ def test_reward_function_takes_fixed_seconds_in_batches_of_its_concurrency() -> 
     ("service", "seconds"),
     [
         ({"seconds_per_response": 0.5, "concurrency": 100}, 5.5),  # 1024 responses are 11 rounds
+        ({"seconds_per_response": 0.5}, 512.0),  # one after the other, in the one process of a run
         ({"requests_per_second": 64.0}, 16.0),
         ({"requests_per_second": 64.0, "seconds_per_response": 0.25}, 16.25),
         (

@@ -21,7 +21,7 @@ from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 
 SPREAD = {"mean": 512, "max": 2048}
-REWARD = {"function": True, "seconds_per_response": 1e-3}
+REWARD = {"function": True, "seconds_per_response": 1e-3, "concurrency": 64}
 
 
 def job(staleness: int = 4, **changes: Any) -> JobSpec:

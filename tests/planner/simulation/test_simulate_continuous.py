@@ -23,7 +23,7 @@ from tests.helpers.small_jobs import pool, small_job
 
 FULL, WAITING = 0.04, 0.07
 BATCHES, SKIP = 16, 6
-REWARD = {"function": True, "seconds_per_response": 1e-3}
+REWARD = {"function": True, "seconds_per_response": 1e-3, "concurrency": 64}
 
 
 def job(staleness: int, *, keeps: bool = False, **changes: Any) -> JobSpec:

@@ -6,7 +6,7 @@ from automap.planner.spec import JobSpec, SearchSpec
 from automap.planner.studies.schedules import USUAL_STALENESS, ScheduleCost, schedules
 from tests.helpers.small_jobs import pool, small_job
 
-REWARD = {"function": True, "seconds_per_response": 1e-3}
+REWARD = {"function": True, "seconds_per_response": 1e-3, "concurrency": 64}
 
 
 def job(algorithm: str = "grpo", **changes: object) -> JobSpec:

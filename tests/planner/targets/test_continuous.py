@@ -26,7 +26,7 @@ def job(target: str, staleness: int, **search: Any) -> JobSpec:
     return small_job(
         models={
             "actor": {"architecture": "qwen2.5-0.5b"},
-            "reward": {"function": True, "seconds_per_response": 1e-3},
+            "reward": {"function": True, "seconds_per_response": 1e-3, "concurrency": 64},
         },
         workload__kl="none",
         workload__updates_per_epoch=1,
