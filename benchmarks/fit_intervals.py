@@ -218,7 +218,7 @@ def iterations(found: Iterable[Prediction], spreads: Mapping[Kind, float]) -> No
         for name, seconds in parts.items():
             kind = f"training, {mixture}, 16-bit"
             if name in AROUND:
-                kind = "around the calls of an RL framework"
+                kind = "host work of RL frameworks"
             elif "generate" in name:
                 kind = f"generation, {mixture}"
             factor = float(np.exp(spreads[intervals.kind_named(kind)]))

@@ -96,11 +96,9 @@ def _call_interval(subject: Subject, pricing: Pricing, call: CallPlan, prices: P
         cache = row_of(call.kv_cache_bytes or 0)
         found = pricing.generation_deviation(wanted, pool, engine_of(call), kv_cache_bytes=cache)
         deviation = float(found[0])
-    transition = min(float(price.estimates.seconds.transition[0]), price.seconds)
+    parts = price.estimates.seconds
     return _interval(
-        *pricing.call_bounds(
-            wanted, pool, price.seconds, transition=transition, deviation=deviation
-        )
+        *pricing.call_bounds(wanted, pool, price.seconds, parts=parts, deviation=deviation)
     )
 
 

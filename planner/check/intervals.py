@@ -10,12 +10,13 @@ from math import erfc, expm1, hypot, inf, isclose, log, sqrt
 from automap.planner.check.prices import Prices, engine_of, row_of
 from automap.planner.check.subject import Subject, agrees
 from automap.planner.check.time import Schedule, least_period
+from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.intervals import NORMAL_SIGMAS, SEEN
 from automap.planner.cost.pricing import Pricing
 from automap.planner.plan.types import CallPlan, Interval
 from automap.planner.spec import WorkloadSpec
 
-AROUND = "around the calls of an RL framework"
+HOST_WORK = "host work of RL frameworks"
 
 
 def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Iterator[str]:
@@ -50,8 +51,8 @@ class _Rules:
     @property
     def transfer(self) -> str:
         """Kind of quantity of a reshard, a reload and a weight sync."""
-        if self.tells_drivers and self.pricing.system.host_copy_bytes_per_second is not None:
-            return AROUND
+        if self.tells_host_work and self.pricing.system.host_copy_bytes_per_second is not None:
+            return HOST_WORK
         return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
 
     def kind(self, call: CallPlan) -> str:
@@ -77,9 +78,9 @@ class _Rules:
         return f"{name}, unseen"
 
     @property
-    def tells_drivers(self) -> bool:
-        """Whether the plan's version had a kind for what lies around an RL framework's calls."""
-        return AROUND in self.subject.plan.provenance.spreads
+    def tells_host_work(self) -> bool:
+        """Whether the plan's version had a kind for what software does on the host."""
+        return HOST_WORK in self.subject.plan.provenance.spreads
 
     @property
     def _tells_unseen(self) -> bool:
@@ -104,13 +105,13 @@ class _Rules:
         if price.estimates is None:
             return Interval(low=price.seconds, high=price.seconds)
         moved = min(float(price.estimates.seconds.transition[0]), price.seconds)
-        around = self._around(call, price.seconds - moved)
+        on_host = min(self._on_host(call, price.estimates.seconds), price.seconds - moved)
         widths = [
-            self._widths(price.seconds - moved - around, self.kind(call)),
+            self._widths(price.seconds - moved - on_host, self.kind(call)),
             self._widths(moved, self.transfer),
         ]
-        if around:
-            widths.append(self._widths(around, AROUND))
+        if on_host:
+            widths.append(self._widths(on_host, HOST_WORK))
         chance = NORMAL_SIGMAS * self._deviation(call)
         below, above = (hypot(sum(side), chance) for side in zip(*widths, strict=True))
         return Interval(low=max(price.seconds - below, 0.0), high=price.seconds + above)
@@ -128,12 +129,14 @@ class _Rules:
         spread = self.subject.plan.provenance.spreads[kind]
         return -estimate * expm1(-spread), estimate * expm1(spread)
 
-    def _around(self, call: CallPlan, most: float) -> float:
-        """Seconds of the framework's driver in a call."""
-        if call.copy_id is None or not self.tells_drivers:
+    def _on_host(self, call: CallPlan, parts: SecondsColumns) -> float:
+        """Seconds of the framework's driver in a call, and of an optimizer on the host."""
+        if not self.tells_host_work:
             return 0.0
-        pool = self.subject.pool_of(self.subject.copies[call.copy_id])
-        return min(sum(self.pricing.driver_seconds(self.subject.calls[call.id], pool)), most)
+        pool = self.subject.pool_of(self.subject.copies[call.copy_id or ""])
+        driven = sum(self.pricing.driver_seconds(self.subject.calls[call.id], pool))
+        updates = self.subject.job.spec.workload.optimizer_cpu_offload
+        return driven + (float(parts.optimizer[0]) if updates else 0.0)
 
     def _deviation(self, call: CallPlan) -> float:
         if call.kind != "generate" or call.copy_id is None:

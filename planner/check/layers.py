@@ -201,7 +201,8 @@ def _copy_holds_its_state(subject: Subject, copy: CopyPlan) -> Iterator[str]:
     gradient = BYTES[kept] + (BYTES[summed] if summed != kept else 0)
     moments = 2 * BYTES["fp32"] if workload.optimizer == "adam" else 0
     masters = 0 if workload.precision == "fp32" else BYTES["fp32"]
-    updated = held.optimizer + (held.weights if sharding == "full" else 0)
+    on_host = copy.host_bytes if workload.optimizer_cpu_offload else 0
+    updated = held.optimizer + on_host + (held.weights if sharding == "full" else 0)
     kinds = (
         ("gradients", held.gradients, gradient, ("gradient", "full")),
         ("optimizer state", updated, moments + masters, ("optimizer", "gradient", "full")),

@@ -128,6 +128,10 @@ that starts (50 to 100 us), and a search among the names of a layer's experts. A
 hundreds of tensors, a mixture tens of thousands."""
 HOST_LINK_EFFICIENCY = 0.8
 """Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16). Chosen."""
+HOST_UPDATE_BYTES_PER_SECOND = 20e9
+"""Host memory traffic of an optimizer that updates on the host, per GPU: one thread of torch's
+fused AdamW, as launchers and Ray give a process by default (OMP_NUM_THREADS=1). Chosen: a server
+core moved 16 to 21 GB/s (`python -m benchmarks.host_adam`), 1.4 s for 10^9 parameters."""
 
 # --- restarts ------------------------------------------------------------------------------
 STORAGE_READ_BYTES_PER_SECOND = 1.25e9

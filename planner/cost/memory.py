@@ -263,7 +263,7 @@ def home_resident_bytes(
 
     A copy that does not train holds weights alone. Offload `optimizer` keeps masters and moments
     on the host and frees the gradients, which are zero between calls; `weights` keeps the weights
-    there too.
+    there too. An optimizer that updates on the host is never on the GPU.
     """
     if not model.trainable:
         weights = weight_bytes(model, layouts, precision=workload.precision)
@@ -271,14 +271,15 @@ def home_resident_bytes(
     else:
         weights, gradients, optimizer = training_state(model, workload, layouts)
     state_away = layouts.offload >= OFFLOAD_OPTIMIZER
+    optimizer_away = state_away | workload.optimizer_cpu_offload
     weights_away = layouts.offload == OFFLOAD_WEIGHTS
     resident = bytes_columns(
         len(layouts),
         weights=np.where(weights_away, 0, weights),
         gradients=np.where(state_away, 0, gradients),
-        optimizer=np.where(state_away, 0, optimizer),
+        optimizer=np.where(optimizer_away, 0, optimizer),
     )
-    return resident, np.where(state_away, optimizer, 0) + np.where(weights_away, weights, 0)
+    return resident, np.where(optimizer_away, optimizer, 0) + np.where(weights_away, weights, 0)
 
 
 def shadow_resident_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:

@@ -12,7 +12,13 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import intervals, memory, transition
-from automap.planner.cost.estimates import BytesColumns, CallEstimates, Columns, joined
+from automap.planner.cost.estimates import (
+    BytesColumns,
+    CallEstimates,
+    Columns,
+    SecondsColumns,
+    joined,
+)
 from automap.planner.cost.generation.generation_pricing import GenerationPricing
 from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.stacks import stack_of
@@ -231,22 +237,29 @@ class Pricing(GenerationPricing):
     def transfer_kind(self) -> intervals.Kind:
         """The kind of quantity that the seconds are in which weights and their state move."""
         if self.system.host_copy_bytes_per_second is not None:
-            return "around the calls of an RL framework"
+            return "host work of RL frameworks"
         return intervals.transfer_kind(multi_node=self.multi_node)
 
+    def host_seconds(self, call: Call, pool: Pool, parts: SecondsColumns) -> float:
+        """Seconds of a call's price that its framework's driver or an optimizer on the host takes.
+
+        `parts` are of that one call.
+        """
+        updates = self.workload.optimizer_cpu_offload
+        return sum(self.driver_seconds(call, pool)) + (float(parts.optimizer[0]) if updates else 0)
+
     def call_bounds(
-        self, call: Call, pool: Pool, seconds: float, *, transition: float, deviation: float
+        self, call: Call, pool: Pool, seconds: float, *, parts: SecondsColumns, deviation: float
     ) -> tuple[float, float]:
-        """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
-        model = self._model(call)
-        kind = self.interval_kind(call, model, pool)
-        around = min(sum(self.driver_seconds(call, pool)), seconds - transition)
-        parts: list[tuple[float, intervals.Kind]] = [
-            (seconds - transition - around, kind),
+        """80 % interval (low, high) of a call's seconds around its estimate, of these parts."""
+        transition = min(float(parts.transition[0]), seconds)
+        on_host = min(self.host_seconds(call, pool, parts), seconds - transition)
+        kinds: list[tuple[float, intervals.Kind]] = [
+            (seconds - transition - on_host, self.interval_kind(call, self._model(call), pool)),
             (transition, self.transfer_kind),
-            (around, "around the calls of an RL framework"),
+            (on_host, "host work of RL frameworks"),
         ]
-        return intervals.call_bounds(parts, deviation=deviation)
+        return intervals.call_bounds(kinds, deviation=deviation)
 
 
 def whole_microseconds(seconds: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from typing import Literal
 from automap.planner.catalogue import gpu_type, gpu_types
 from automap.planner.catalogue.hardware import GpuType
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, BYTES_PER_WEIGHT
+from automap.planner.errors import SpecError
 from automap.planner.job.job import allowing
 from automap.planner.job.resolution import resolve
 from automap.planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
@@ -82,6 +83,23 @@ def across_nodes(spec: JobSpec) -> list[Change]:
     return [
         Change(("across_nodes",), text, _constrained(spec, "tensor_parallel_across_nodes", True))
     ]
+
+
+def optimizer_on_host(spec: JobSpec) -> list[Change]:
+    """The optimizer updated on the host, where the target that the spec names can have that."""
+    workload = spec.workload
+    if spec.search.target is None or workload.optimizer_cpu_offload:
+        return []
+    update = {"workload": workload.model_copy(update={"optimizer_cpu_offload": True})}
+    changed = spec.model_copy(update=update)
+    if not any(model.trainable for model in resolve(spec).models.values()):
+        return []
+    try:
+        resolve(changed)
+    except SpecError:
+        return []
+    text = "update the optimizer on the host (workload.optimizer_cpu_offload: true)"
+    return [Change(("offload",), text, changed)]
 
 
 def smaller_rollout(spec: JobSpec) -> list[Change]:

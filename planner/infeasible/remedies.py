@@ -17,6 +17,7 @@ from automap.planner.infeasible.changes import (
     larger_gpus,
     more_nodes,
     nothing_kept_free,
+    optimizer_on_host,
     permissions,
     pools_of,
     riskier,
@@ -87,8 +88,8 @@ def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     """No single change helps: the first two that do together, or else all."""
     alone = (
         "no single change makes it fit: neither what the constraints forbid, nor groups across "
-        f"nodes, larger GPUs, up to {MOST_NODES} nodes, rollouts in fewer bits, adapters, or "
-        f"responses of at most {SHORTEST_RESPONSE} tokens"
+        f"nodes, an optimizer on the host, larger GPUs, up to {MOST_NODES} nodes, rollouts in "
+        f"fewer bits, adapters, or responses of at most {SHORTEST_RESPONSE} tokens"
     )
     everything = probe.all_changes(spec)
     if everything is None and probe.overdue:
@@ -110,6 +111,10 @@ def _sound(changes: Iterable[Change]) -> list[Change]:
             resolve(each.spec)
             found.append(each)
     return found
+
+
+KINDS = (permissions, across_nodes, optimizer_on_host, nothing_kept_free, _fewest_bits, adapters)
+"""What is changed all at once, before there are more nodes."""
 
 
 class FeasibilityProbe:
@@ -144,6 +149,7 @@ class FeasibilityProbe:
         kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
             lambda spec: self._that_fit(permissions(spec)),
             lambda spec: self._that_fit(across_nodes(spec)),
+            lambda spec: self._that_fit(optimizer_on_host(spec)),
             self._larger_gpus,
             self._more_gpus,
             lambda spec: islice(self._that_fit(smaller_rollout(spec)), 1),
@@ -180,6 +186,7 @@ class FeasibilityProbe:
         firsts = [
             *permissions(spec),
             *across_nodes(spec),
+            *optimizer_on_host(spec),
             *nothing_kept_free(spec),
             *smaller_rollout(spec),
             *adapters(spec),
@@ -194,7 +201,7 @@ class FeasibilityProbe:
     def all_changes(self, spec: JobSpec) -> Change | None:
         """All at once, without and with more nodes; None where that does not help either."""
         changes: list[Change] = []
-        for kind in (permissions, across_nodes, nothing_kept_free, _fewest_bits, adapters):
+        for kind in KINDS:
             while found := _sound(kind(changes[-1].spec if changes else spec)):
                 changes.append(found[0])
         if not changes or not self.fits(changes[-1].spec):

@@ -62,7 +62,7 @@ class Job:
         model, workload = self.models[role], self.spec.workload
         engines = tuple(
             engine
-            for engine in (target or self.target).engines(workload.training_stack, role)
+            for engine in (target or self.target).engines(workload, role)
             if engine.refuses_model(
                 model.architecture,
                 lora=model.lora_rank is not None,

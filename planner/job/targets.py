@@ -55,8 +55,7 @@ def refusal(
             model.architecture,
             role=role,
             lora=model.lora_rank is not None,
-            precision=spec.workload.precision,
-            stack=spec.workload.training_stack,
+            workload=spec.workload,
         )
         if what is not None:
             return f"models.{role}", f"{what}, which is not planned for it"

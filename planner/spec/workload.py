@@ -131,6 +131,12 @@ class WorkloadSpec(SpecModel):
         description="With training_precision fp8, keep the weights of the layers in 8 bits alone "
         "(Megatron-core's option of that name); the optimizer's masters are their precise copy",
     )
+    optimizer_cpu_offload: bool = Field(
+        default=False,
+        description="The optimizer's masters and moments stay on the host and are updated there, "
+        "one thread a GPU (Megatron-core's option of that name, with use_precision_aware_optimizer "
+        "and optimizer_offload_fraction 1)",
+    )
     selective_recompute: SelectiveRecompute | None = Field(
         default=None,
         description="What recompute: selective makes again: core_attention (Megatron-core's "

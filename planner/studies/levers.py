@@ -14,6 +14,7 @@ from automap.planner.infeasible.changes import (
     adapters,
     faster_gpus,
     nothing_kept_free,
+    optimizer_on_host,
     permissions,
     pools_of,
     smaller_rollout,
@@ -151,8 +152,8 @@ def changes(spec: JobSpec) -> Iterator[tuple[LeverKind, Change]]:
     if workload.training_stack is not None:
         text = "let the plan choose each model's engine (leave out workload.training_stack)"
         yield "engine", Change(("target",), text, _worked(spec, training_stack=None))
-    for change in (*permissions(spec), *across_nodes(spec), *nothing_kept_free(spec)):
-        yield "permission", change
+    allowed = (permissions, across_nodes, optimizer_on_host, nothing_kept_free)
+    yield from (("permission", change) for kind in allowed for change in kind(spec))
     if not spec.search.streaming:
         text = "score responses while others are generated (search.streaming: true)"
         yield "schedule", Change(("target",), text, _searched(spec, streaming=True))

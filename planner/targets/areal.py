@@ -12,6 +12,8 @@ AREAL_ROLES = frozenset({"actor", "reference", "critic"})
 """What AReaL has engines for; rewards are functions."""
 AREAL_ALGORITHMS = frozenset({"ppo", "grpo", "reinforce_plus_plus", "rloo"})
 AREAL_MEGATRON = FrameworkMegatron(
+    # Its configuration has no word for it.
+    optimizer_cpu_offload=False,
     # Gradients are not overlapped, and sequences are dealt to ranks evenly by their tokens.
     stacks=("verl-megatron", "megatron-core"),
     shardings=frozenset({"none", "optimizer"}),

@@ -30,6 +30,7 @@ MEGATRON = TrainingCapabilities(
     tensor_divides=frozenset({"num_attention_heads", "intermediate_size", "moe_intermediate_size"}),
     tensor_repeats=frozenset({"num_key_value_heads"}),
     usual_stages=True,
+    optimizer_cpu_offload=False,
 )
 FSDP = TrainingCapabilities(
     name="fsdp",
@@ -55,6 +56,7 @@ FSDP = TrainingCapabilities(
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
+    optimizer_cpu_offload=False,
 )
 AUTOMAP = Target(
     name="automap",

@@ -118,6 +118,8 @@ class TrainingCapabilities:
     """What may be kept on the host of a model that trains."""
     scoring_offloads: frozenset[str] = frozenset({"none", "weights"})
     """What may be kept on the host of a model that only scores."""
+    optimizer_cpu_offload: bool = True
+    """Can have the optimizer update on the host (`workload.optimizer_cpu_offload`)."""
     process_dimensions: tuple[Dimension, ...] = ()
     """Parallel sizes that all models of one process have in common."""
     one_sharding: bool = False

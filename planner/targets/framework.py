@@ -31,6 +31,7 @@ FrameworkTraining = partial(
     unknown_features=frozenset({"indexer"}),
     precisions=BF16,
     expert_precisions=BF16,
+    optimizer_cpu_offload=False,
 )
 """`TrainingCapabilities` likewise."""
 FrameworkMegatron = partial(
@@ -40,6 +41,7 @@ FrameworkMegatron = partial(
         {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
     ),
     usual_stages=True,
+    optimizer_cpu_offload=True,
 )
 """`TrainingCapabilities` of Megatron-core likewise."""
 FrameworkRollout = partial(

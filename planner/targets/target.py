@@ -182,7 +182,13 @@ class Target:
         if precision in self.rollout.precisions_on_gpus_only and (cores := pools_of_cores(spec)):
             why = f"it is {precision}, which only GPUs run, and pool {cores[0]} has CPU cores"
             return "workload.rollout_precision", why
-        if not self.engines(workload.training_stack):
+        if not self.engines(workload):
+            on_host = workload.optimizer_cpu_offload
+            if on_host and self.engines(
+                workload.model_copy(update={"optimizer_cpu_offload": False})
+            ):
+                why = "it is true, and optimizers update on the GPUs"
+                return "workload.optimizer_cpu_offload", why
             return "workload.training_stack", f"it is {workload.training_stack}"
         return None
 
@@ -350,29 +356,30 @@ class Target:
         *,
         role: str,
         lora: bool,
-        precision: str,
-        stack: TrainingStack | None,
+        workload: WorkloadSpec,
     ) -> str | None:
         """What a model has that every engine lacks, in words; None: one runs it."""
         refusals = [
-            engine.refuses_model(architecture, lora=lora, precision=precision)
-            for engine in self.engines(stack, role)
+            engine.refuses_model(architecture, lora=lora, precision=workload.precision)
+            for engine in self.engines(workload, role)
         ]
         if not refusals:
             return "a model beside those that it trains"
         return None if None in refusals else refusals[0]
 
     def engines(
-        self, stack: TrainingStack | None, role: str | None = None
+        self, workload: WorkloadSpec, role: str | None = None
     ) -> tuple[TrainingCapabilities, ...]:
-        """The engines that may be priced as the given software; all where none is given.
+        """The engines that may be priced as the software that is given, if any is, and update so.
 
         With a role only those that train or score it.
         """
+        stack = workload.training_stack
         return tuple(
             each
             for each in self.training
             if (stack is None or stack in each.stacks)
+            and (each.optimizer_cpu_offload or not workload.optimizer_cpu_offload)
             and (role is None or each.roles is None or role in each.roles)
         )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import constants, memory
 from automap.planner.cost.communication import Collective
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, collective, scaled
@@ -141,11 +142,33 @@ def data_parallel_seconds(
 def optimizer_seconds(
     context: KernelContext, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
 ) -> Timed:
-    """Seconds of the memory traffic of one optimizer step over a GPU's shard."""
+    """Seconds of the memory traffic of one step over a GPU's shard, on it or on its host."""
     updated = memory.trained_parameters(
         context.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
     )
+    if workload.optimizer_cpu_offload:
+        on_gpu = context.profile.memory_bound(
+            3 * stack_of(workload).memory.gradient_bytes * updated
+        )
+        return Timed(on_gpu.seconds + host_seconds(context.pool, workload, updated), on_gpu.source)
     return context.profile.memory_bound(optimizer_traffic_bytes(workload) * updated)
+
+
+def host_seconds(pool: Pool, workload: WorkloadSpec, updated: IntArray) -> FloatArray:
+    """Seconds in which the host updates so many of a GPU's parameters [layout].
+
+    Megatron-core's HybridDeviceOptimizer copies gradients to pinned memory, updates there with
+    torch's fused AdamW, casts the masters, and copies the weights back. Its copies may go beside
+    the update (overlap_cpu_optimizer_d2h_h2d), which is not counted on.
+    """
+    kept, weight = stack_of(workload).memory, constants.PRECISION_BYTES[workload.precision]
+    moments = constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
+    copied = kept.gradient_bytes + weight
+    masters = constants.MASTER_BYTES
+    moved = kept.gradient_bytes + 2 * masters + 2 * moments + masters + weight
+    link = pool.host_link_bytes_per_second * constants.HOST_LINK_EFFICIENCY
+    each = copied / link + moved / constants.HOST_UPDATE_BYTES_PER_SECOND
+    return np.asarray(updated * each, dtype=np.float64)
 
 
 def optimizer_traffic_bytes(workload: WorkloadSpec) -> int:

@@ -257,7 +257,8 @@ def offloaded(
 ) -> tuple[FloatArray, BytesColumns]:
     """(seconds, bytes per GPU) that a train call takes for what its home keeps on the host.
 
-    It is reloaded before and stored after the call; freed gradients are there meanwhile.
+    It is reloaded before and stored after the call; freed gradients are there meanwhile. What an
+    optimizer on the host has stays there.
     """
     weights, gradients, optimizer = memory.training_state(model, workload, layouts)
     state_away = layouts.offload >= memory.OFFLOAD_OPTIMIZER
@@ -266,7 +267,7 @@ def offloaded(
         len(layouts),
         weights=np.where(weights_away, weights, 0),
         gradients=np.where(state_away, gradients, 0),
-        optimizer=np.where(state_away, optimizer, 0),
+        optimizer=np.where(state_away, 0 if workload.optimizer_cpu_offload else optimizer, 0),
     )
     return 2.0 * reload_seconds(held.weights + held.optimizer, pool), held
 
