@@ -13,7 +13,7 @@ from automap.planner.job.targets import refusal
 from automap.planner.plan.types import CopyPlacement
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.targets.automap import AUTOMAP
-from automap.planner.targets.tables import ANY, TARGETS
+from automap.planner.targets.tables import FRAMEWORKS
 
 SLOW_FUNCTION_SECONDS = 120.0
 """What a batch may take in one process without a warning: a part of most iterations."""
@@ -66,7 +66,7 @@ def _one_after_the_other(job: Job) -> Iterator[str]:
 def warnings(job: Job) -> list[str]:
     """Assumptions that ask for something to be done before the plan is used."""
     return [
-        *_nothing_known_runs_it(job),
+        *_another_target(job),
         *_one_after_the_other(job),
         *_missing_precisions(job),
         *_disturbed_profiles(job),
@@ -243,22 +243,22 @@ def _four_bits(pool: Pool, precision: str) -> Iterator[str]:
         )
 
 
-def _nothing_known_runs_it(job: Job) -> Iterator[str]:
-    """Name what keeps automap from running a job for which the spec names no target."""
+def _another_target(job: Job) -> Iterator[str]:
+    """Say what a job is planned for that names no target and that automap cannot run."""
     refused = refusal(AUTOMAP, job.spec, job.dataflow, job.models)
-    if job.spec.search.target is None and refused is not None:
-        field, why = refused
-        others = [
-            name
-            for name, target in TARGETS.items()
-            if target not in (ANY, AUTOMAP)
-            and refusal(target, job.spec, job.dataflow, job.models) is None
-        ]
-        plan_it = f"; plan it for what can run it, --target {' or '.join(others)}" if others else ""
-        yield (
-            f"search.target: any, as automap cannot run this job ({field}: {why}); no software is "
-            f"known to run all of what was searched{plan_it}"
-        )
+    if job.spec.search.target is not None or job.spec.search.strategy or refused is None:
+        return
+    why = f"as automap cannot run this job ({refused[0]}: {refused[1]})"
+    if job.target not in FRAMEWORKS:
+        yield f"search.target: any, {why}; no software is known to run all of what was searched"
+        return
+    others = [
+        target.name
+        for target in FRAMEWORKS
+        if target is not job.target and refusal(target, job.spec, job.dataflow, job.models) is None
+    ]
+    also = f"; {' and '.join(others)} can, too (--target)" if others else ""
+    yield f"search.target: {job.target.name}, {why}{also}"
 
 
 def _slow_networks(job: Job) -> Iterator[str]:

@@ -27,7 +27,7 @@ def target_to_blame(job: Job, calls: Sequence[str]) -> Iterator[Reason]:
         job: Planned inside a target.
         calls: Ids of calls that do not fit by themselves, or have no layout.
     """
-    if job.spec.search.target is None or job.target.name in (ANY.name, AUTOMAP.name):
+    if job.target.name in (ANY.name, AUTOMAP.name):
         return
     probability = job.max_out_of_memory_probability
     free = with_table(job, replace(ANY, max_out_of_memory_probability=probability))

@@ -24,12 +24,12 @@ from automap.planner.dataflow.trace import trace
 from automap.planner.errors import SpecError
 from automap.planner.job.constraints import check_constraints
 from automap.planner.job.job import Job, Model
-from automap.planner.job.targets import target_of
+from automap.planner.job.targets import UNKNOWN, refusal, target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
 from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec, need_spec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
-from automap.planner.targets.tables import TARGETS, filled_in
-from automap.planner.targets.target import Target
+from automap.planner.targets.tables import FRAMEWORKS, TARGETS, filled_in
+from automap.planner.targets.target import Target, pools_of_cores
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
 """Slowest link that is believed, 8 Mbit/s, less than the first Ethernet had: a lower value is in
@@ -41,7 +41,8 @@ SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
 def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: bool = True) -> Job:
     """The job that a spec describes; `program` replaces the built-in of that name.
 
-    What the spec leaves open of the workload is as the target that it names has it. Without
+    What the spec leaves open of the workload is as its target has it: the one that it names, or
+    where it names none and automap cannot run it, the first that can. Without
     `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
@@ -64,6 +65,8 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     models = _models(spec, dataflow)
     target = target_of(spec, dataflow, models)
+    if target is UNKNOWN and (found := _inside_the_first(spec, program)) is not None:
+        spec, dataflow, models, target = found
     job = Job(spec, in_turns(dataflow, target.turns), models, pools, target)
     _check_training_precision(job)
     _check_rollout_precision(job)
@@ -77,6 +80,22 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     _check_strategy(spec)
     check_constraints(job)
     return job
+
+
+def _inside_the_first(
+    spec: JobSpec, program: Program | None
+) -> tuple[JobSpec, Dataflow, dict[str, Model], Target] | None:
+    """The job inside the first framework that can run it; None: there is none.
+
+    None is known to run on CPU cores.
+    """
+    for target in () if pools_of_cores(spec) else FRAMEWORKS:
+        filled = filled_in(spec, target)
+        dataflow = with_streaming(_dataflow(filled, program), wanted=filled.search.streaming)
+        models = _models(filled, dataflow)
+        if refusal(target, filled, dataflow, models) is None:
+            return filled, dataflow, models, target
+    return None
 
 
 def with_table(job: Job, target: Target) -> Job:

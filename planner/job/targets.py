@@ -16,12 +16,12 @@ UNKNOWN = replace(
     max_out_of_memory_probability=AUTOMAP.max_out_of_memory_probability,
     simplicity_tolerance=AUTOMAP.simplicity_tolerance,
 )
-"""Stands for the software that somebody will run a plan with, where automap cannot: all that can be
-priced, as for `any`, but with memory to spare, and simple by preference."""
+"""Stands for the software that somebody will run a plan with, where nothing known can: all that can
+be priced, as for `any`, but with memory to spare, and simple by preference."""
 
 
 def target_of(spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]) -> Target:
-    """What the spec names; where it names nothing, automap if that can run the job, else any.
+    """What the spec names; where it names nothing, automap if that can run the job, else `UNKNOWN`.
 
     Raises:
         SpecError: the named target cannot run the job.

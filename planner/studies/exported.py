@@ -26,7 +26,7 @@ def export(plan: Plan, target: str, *, say: Callable[..., Launch] = exporting.ex
     """
     target = framework(target).target
     launch = say(plan, target)
-    if plan.spec.search.target == target:
+    if plan.search.target == target:
         return launch
     search = plan.spec.search.model_copy(update={"target": target})
     spec = plan.spec.model_copy(update={"search": search})

@@ -46,6 +46,9 @@ TARGETS: dict[TargetName, Target] = {
     target.name: target
     for target in (AUTOMAP, VERL, SLIME, NEMO_RL, OPENRLHF, TRL, SKYRL, AREAL, ANY)
 }
+FRAMEWORKS = tuple(target for target in TARGETS.values() if target not in (AUTOMAP, ANY))
+"""Targets that plans are exported to; a job that names none, and automap cannot run, is planned for
+the first that can."""
 
 
 def inside(spec: JobSpec, name: TargetName) -> JobSpec:

@@ -132,7 +132,7 @@ def _exportable(
         try:
             return known, backend.export(known, given.target)
         except NotExportableError as error:
-            inside = known.plan.spec.search.target == given.target
+            inside = known.plan.search.target == given.target
             if inside or not given.nearest:
                 raise BadInputError(refusal, reasons_of(error) + [NEAREST][inside:]) from None
     spec = known.plan.spec

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automap.planner import catalogue
+from automap.planner.assembly.assumptions import warnings
 from automap.planner.check.check import violations
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
@@ -196,15 +197,14 @@ def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> No
     ("changes", "field"),
     [
         ({"search__generation_tail": True}, "search.generation_tail"),
-        ({"workload__rollout_engine": "sglang"}, "workload.rollout_engine"),
+        ({"workload__rollout_engine": "trtllm"}, "workload.rollout_engine"),
         ({"workload__rollout_cache_precision": "fp8"}, "workload.rollout_cache_precision"),
         ({"workload__rollout_precision": "int4"}, "workload.rollout_precision: it is int4"),
         ({"workload__rollout_precision": "nvfp4"}, "workload.rollout_precision: it is nvfp4"),
-        ({"architecture": "deepseek-v3"}, "models.actor"),
         ({"workload__response_length": {"mean": 4096, "max": 4096}}, "workload.response_length"),
     ],
 )
-def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automap(
+def test_a_job_that_nothing_can_run_is_planned_for_any_and_refused_for_automap(
     changes: dict[str, Any], field: str
 ) -> None:
     assert job_of(**changes).target is UNKNOWN
@@ -213,6 +213,23 @@ def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automa
     assert error.value.field == "search.target"
     assert field in error.value.message
     assert "search.target: any" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    "changes", [{"workload__rollout_engine": "sglang"}, {"architecture": "deepseek-v3"}]
+)
+def test_a_job_that_automap_cannot_run_is_planned_for_the_first_that_can(
+    changes: dict[str, Any],
+) -> None:
+    job = job_of(**changes)
+    assert job.target is VERL
+    assert job.spec.search.target is None
+    again = resolve(job.spec)
+    assert (again.target, again.spec) == (VERL, job.spec)
+    (line,) = [line for line in warnings(job) if line.startswith("search.target: ")]
+    assert line.startswith("search.target: verl@0.9.1, as automap cannot run this job")
+    named = job_of(**changes, search__target="verl")
+    assert named.spec.workload == job.spec.workload
 
 
 def test_what_a_spec_leaves_open_is_as_its_target_has_it() -> None:
