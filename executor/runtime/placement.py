@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,14 +120,23 @@ class Reservation:
         return self.resources[device.pool] == "GPU"
 
     def release(self, *, timeout_seconds: float = 10.0) -> None:
-        """Remove the groups, and with them whatever still runs in them; wait until it is done."""
-        # Last first: what waits is not given, while it is removed, what the others free.
-        for group in reversed(self.groups):
-            _wait_while(_is_being_placed, group, seconds=timeout_seconds)
-            remove_placement_group(group)
+        """Remove the groups, and with them whatever still runs in them; wait until it is done.
+
+        Where Ray fails at one of them, the others are removed all the same.
+        """
+        # Last first, as the stack calls back: what waits is not given, while it is removed, what
+        # the others free.
+        with ExitStack() as removals:
+            for group in self.groups:
+                removals.callback(_remove, group, timeout_seconds=timeout_seconds)
         for group in self.groups:
             _wait_while(_exists, group, seconds=timeout_seconds)
         self.groups.clear()
+
+
+def _remove(group: PlacementGroup, *, timeout_seconds: float) -> None:
+    _wait_while(_is_being_placed, group, seconds=timeout_seconds)
+    remove_placement_group(group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from automap.executor.errors import PlacementError, RunCancelledError
 from automap.executor.runtime import placement
@@ -104,6 +105,27 @@ def test_ranges_that_overlap_share_the_devices_they_have_in_common(cluster: Clus
         by_device.setdefault(device, set()).add(place)
     assert all(len(places) == 1 for places in by_device.values())
     assert len(set.union(*by_device.values())) == 4
+    reservation.release()
+    await_free(16)
+
+
+def test_a_group_that_cannot_be_removed_keeps_no_other_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation = reserve([DeviceRange("a", 0, 16)], POOLS, timeout_seconds=20)
+    first, *others = reversed(reservation.groups)
+    assert others
+
+    def fails_once(group: PlacementGroup) -> None:
+        if group is first:
+            raise ConnectionError("the head does not answer")
+        remove_placement_group(group)
+
+    monkeypatch.setattr(placement, "remove_placement_group", fails_once)
+    with pytest.raises(ConnectionError):
+        reservation.release()
+    await_free(16 - 8)
+    monkeypatch.undo()
     reservation.release()
     await_free(16)
 
