@@ -85,6 +85,8 @@ def grpo_job(
         "cluster": {
             "pools": [{"name": pool.name, "gpu": pool.gpu.name, "num_nodes": pool.num_nodes}]
         },
+        # Its framework's own seconds are added to these prices.
+        "search": {"target": "any"},
     }
     try:
         return resolve(JobSpec.model_validate(document))
