@@ -23,8 +23,6 @@ from automap.service.schemas.access import (
 from automap.service.storage.api_keys import PREFIX
 
 _ACTIONS = ("create", "list", "revoke")
-_WHOLE_LINES = 1000
-"""Columns in a pipe, so that a request is a line for who searches or cuts lines."""
 
 
 def run_keys(given: KeysArguments) -> None:
@@ -63,8 +61,6 @@ def run_audit(given: AuditArguments) -> None:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
     out = console.stdout_console()
-    if not out.is_terminal:
-        out.width = _WHOLE_LINES
     wide = out.width >= WIDE_COLUMNS
     rows = [
         (
