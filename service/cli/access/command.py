@@ -61,7 +61,7 @@ def run_audit(given: AuditArguments) -> None:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
     out = console.stdout_console()
-    wide = out.width >= WIDE_COLUMNS
+    wide, widest = out.width >= WIDE_COLUMNS, out.width >= console.MAX_WIDTH
     rows = [
         (
             _moment(each.created_at),
@@ -70,10 +70,12 @@ def run_audit(given: AuditArguments) -> None:
             str(each.status),
             each.method,
             _asked_of(each, " " if wide else "\n"),
+            *((each.request_id or NOTHING,) if widest else ()),
         )
         for each in items
     ]
     columns = ("time", "owner", *(("key", "from") if wide else ()), "status", "method", "of")
+    columns += ("request",) if widest else ()
     _print(columns, rows, out)
 
 
