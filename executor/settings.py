@@ -181,6 +181,12 @@ class DataSettings(SettingsModel):
     pretrain: PretrainSettings | None = None
     """Needed with the workload's pretrain_loss."""
 
+    def function_keywords(self) -> tuple[str, ...]:
+        """The keywords that a reward function may take of a run with these rows."""
+        answers = ("answers",) if self.answer_column is not None else ()
+        texts = ("prompts", "responses") if self.tokenizer is not None else ()
+        return "prompt_tokens", "response_tokens", "finished", *answers, *texts
+
 
 class CheckpointSettings(SettingsModel):
     """When and where the run's state is saved."""

@@ -191,7 +191,7 @@ def _read(path: Path, kind: type[_Document], option: str) -> _Document:
 def refuse_unfit(plan: Plan, settings: RunSettings) -> None:
     """Everything that can be said without starting anything."""
     from automap.executor.data import RunData
-    from automap.executor.run.factories import check_setup
+    from automap.executor.run.factories import check_functions, check_setup
     from automap.executor.runtime.runnable import check_run
     from automap.executor.workers.model_setup import smallest_vocabulary
 
@@ -200,6 +200,7 @@ def refuse_unfit(plan: Plan, settings: RunSettings) -> None:
         for setup in setups.values():
             check_setup(setup)
         RunData(settings, plan.spec.workload, vocab_size=smallest_vocabulary(setups)).check_rows()
+        check_functions(settings)
     except (RunError, PlanningError) as error:
         raise RefusedError(str(error)) from error
 

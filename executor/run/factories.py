@@ -18,9 +18,11 @@ from automap.executor.rollout.weight_sources import (
     sending,
     turns,
 )
+from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.model_worker import Factories, Rollout, SyncPlace, WeightSync
 from automap.executor.workers.process import ProcessContext
+from automap.executor.workers.reward_functions import RewardFunctionError, check_function
 
 if TYPE_CHECKING:
     from automap.executor.rollout.vllm_engine import VllmEngine
@@ -50,6 +52,21 @@ def check_setup(setup: ModelSetup) -> None:
             f"models.{setup.role}: {setup.folder} is no Hugging Face folder: no config.json"
         )
     _check_generation(setup)
+
+
+def check_functions(settings: RunSettings) -> None:
+    """Refuse reward functions now: the processes that score look for them when all have started.
+
+    Raises:
+        RunError: names the setting, and what is wrong with the function that it names.
+    """
+    # Only a program of one's own may give its functions something else.
+    keywords = settings.data.function_keywords() if settings.program is None else None
+    for role, function in settings.functions.items():
+        try:
+            check_function(function.path, keywords, timeout_seconds=settings.start_timeout_seconds)
+        except RewardFunctionError as error:
+            raise RunError(f"functions.{role}.path: {error}") from error
 
 
 def _check_generation(setup: ModelSetup) -> None:

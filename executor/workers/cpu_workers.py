@@ -11,9 +11,9 @@ from automap.executor.data import answers_of, load_tokenizer
 from automap.executor.workers.protocols import row_ranges, transfer
 from automap.executor.workers.reward_functions import (
     Arguments,
-    RewardFunctionError,
     ScoringProcesses,
     load_function,
+    need_keywords,
     score_rows,
 )
 
@@ -69,21 +69,10 @@ class FunctionWorker:
         return Batch({"scores": torch.tensor(scores, dtype=torch.float32)})
 
     def _arguments(self, rollout: Batch) -> Arguments:
-        parameters = inspect.signature(self._function).parameters
         available = self._available(rollout)
+        need_keywords(self._function, self._path, list(available))
+        parameters = inspect.signature(self._function).parameters
         takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-        missing = [
-            name
-            for name, each in parameters.items()
-            if each.default is each.empty
-            and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-            and name not in available
-        ]
-        if missing:
-            raise RewardFunctionError(
-                f"{self._path} wants {', '.join(missing)}; there are {', '.join(available)}. "
-                "answers need data.answer_column, prompts and responses need data.tokenizer"
-            )
         chosen = {name: make for name, make in available.items() if takes_all or name in parameters}
         return {name: make() for name, make in chosen.items()}
 

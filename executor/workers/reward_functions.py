@@ -3,10 +3,14 @@
 A scoring process imports the function's module and nothing else of a run: neither torch nor Ray.
 It is `python -m` this module with PATH, and reads parts from its standard input. It ends
 with that, and on Linux by a signal as well: none outlives the worker that started it.
+With `--check PATH [KEYWORD ...]` it only says whether the function can be called with these.
 """
 
 import contextlib
 import ctypes
+import difflib
+import inspect
+import json
 import math
 import os
 import pickle
@@ -28,6 +32,9 @@ Answer = tuple[list[float], str | None]
 """Scores, or what went wrong; the first one says that the function is there."""
 
 _PR_SET_PDEATHSIG = 1
+_CHECK = "--check"
+_MOST_NAMES = 10
+"""Functions that a module is said to have in place of one that it lacks."""
 
 
 class RewardFunctionError(Exception):
@@ -44,14 +51,13 @@ class ScoringProcesses:
             RewardFunctionError: one cannot import it.
         """
         self._path = path
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
         def start(_: int) -> "subprocess.Popen[bytes]":
             return subprocess.Popen(
                 [sys.executable, "-m", __name__, path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=environment,
+                env=_environment(),
             )
 
         self._threads = ThreadPoolExecutor(count)
@@ -146,22 +152,127 @@ def load_function(path: str) -> Callable[..., Sequence[float]]:
         module = load_module(place)
     except Exception as error:
         raise RewardFunctionError(
-            f"{path}: cannot import {place}: {type(error).__name__}: {error}"
+            f"{path}: cannot import {place}: {type(error).__name__}: {error}{_to_be_found(error)}"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise RewardFunctionError(f"{path}: {place} has no function {name}")
+        there = [each for each, value in vars(module).items() if inspect.isfunction(value)]
+        raise RewardFunctionError(
+            f"{path}: {place} has no function {name}{_has_instead(there, name)}"
+        )
     return function  # type: ignore[no-any-return]
 
 
-def _serve(path: str) -> None:
-    """Score what comes; what the function prints goes to the standard error."""
+def _to_be_found(error: Exception) -> str:
+    if not isinstance(error, (ModuleNotFoundError, FileNotFoundError)):
+        return ""
+    return "; give a module on the Python path, or a file.py that exists where the run is"
+
+
+def _has_instead(functions: Sequence[str], name: str) -> str:
+    """What else a module has, the closest name first; empty where it has nothing."""
+    public = [each for each in functions if not each.startswith("_")]
+    near = difflib.get_close_matches(name, public, n=3)
+    listed = list(dict.fromkeys([*near, *public]))[:_MOST_NAMES]
+    return f"; it has {', '.join(listed)}" if listed else ""
+
+
+def need_keywords(function: Callable[..., Any], path: str, available: Sequence[str]) -> None:
+    """Refuse a function that wants what it is not given.
+
+    Raises:
+        RewardFunctionError: names what it wants and what there is.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError) as error:
+        raise RewardFunctionError(f"{path}: its parameters cannot be seen: {error}") from error
+    needed = {name: each for name, each in parameters.items() if each.default is each.empty}
+    unnamed = [name for name, each in needed.items() if each.kind is each.POSITIONAL_ONLY]
+    if unnamed:
+        raise RewardFunctionError(
+            f"{path} takes {', '.join(unnamed)} by position alone; it is called with keywords"
+        )
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    missing = [
+        name for name, each in needed.items() if each.kind in by_keyword and name not in available
+    ]
+    if missing:
+        raise RewardFunctionError(
+            f"{path} wants {', '.join(missing)}; there are {', '.join(available)}. "
+            "answers need data.answer_column, prompts and responses need data.tokenizer"
+        )
+
+
+def check_function(path: str, keywords: Sequence[str] | None, *, timeout_seconds: float) -> None:
+    """Find a function as the processes that score do, in one that ends with that.
+
+    Args:
+        path: As of `load_function`.
+        keywords: What it will be called with; None: only its program knows.
+        timeout_seconds: For the import of its module.
+
+    Raises:
+        RewardFunctionError: it cannot be found, or wants other keywords.
+    """
+    command = [sys.executable, "-m", __name__, _CHECK, path, *(keywords or ())]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=_environment(),
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RewardFunctionError(
+            f"{path}: its module was not imported within {timeout_seconds:g} s"
+        ) from None
+    try:
+        error = json.loads(done.stdout)
+    except ValueError:
+        raise RewardFunctionError(
+            f"{path}: the process that imported it ended with exit code {done.returncode}"
+        ) from None
+    if error is not None:
+        raise RewardFunctionError(error)
+
+
+def _environment() -> dict[str, str]:
+    """Variables of a process that can import what this one can."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _check(path: str, keywords: Sequence[str]) -> None:
+    """Say what is wrong with a function, or null, and end, whatever its module has started."""
+    answers = _answers()
+    error: str | None = None
+    try:
+        function = load_function(path)
+        if keywords:
+            need_keywords(function, path, keywords)
+    except RewardFunctionError as wrong:
+        error = str(wrong)
+    answers.write(json.dumps(error).encode())
+    answers.flush()
+    os._exit(0)
+
+
+def _answers() -> IO[bytes]:
+    """The standard output; what a function prints goes to the standard error from here on."""
     if sys.platform == "linux":
         # A function that never lets go of the interpreter, such as a regular expression's search,
         # keeps `_receive` from seeing the end.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    return answers
+
+
+def _serve(path: str) -> None:
+    """Score what comes."""
+    answers = _answers()
     parts: queue.Queue[tuple[Arguments, int]] = queue.Queue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, parts), daemon=True).start()
     function = load_function(path)
@@ -186,4 +297,6 @@ def _receive(stream: IO[bytes], parts: "queue.Queue[tuple[Arguments, int]]") -> 
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == _CHECK:
+        _check(sys.argv[2], sys.argv[3:])
     _serve(sys.argv[1])

@@ -99,6 +99,7 @@ def _row(scope: Scope, status: int, headers: Headers) -> AuditRow:
         change=state.get("change") if status < 400 else None,
         status=status,
         remote_address=client[0] if client else None,
+        request_id=state.get("request_id"),
     )
 
 

@@ -70,7 +70,7 @@ class DatabaseFigures(Collector):
                     with self._database.reading() as session:
                         self._known = queue_figures(session)
                         self._budgets = all_budgets(session)
-                    self._writable = self._database.is_writable()
+                    self._writable = self._database.why_not_writable() is None
                 except SQLAlchemyError:
                     self._known = None
                 self._read_at = time.monotonic()

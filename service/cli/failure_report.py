@@ -21,6 +21,7 @@ from automap.service.cli.terminal.failures import (
     of_option,
     of_spec,
 )
+from automap.service.cli.terminal.tables import WholeTable
 
 UNSURE = "it does not fit by its price, but may with what saves memory and is not priced:"
 
@@ -80,7 +81,7 @@ def reasons_view(reasons: Sequence[Reason], *, with_remedies: bool = True) -> Gr
 
 def _causes_table(causes: Sequence[Reason]) -> Table:
     """A cause a row, with the columns for which some cause has a value."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=True)
+    table = WholeTable(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=True)
     columns: list[list[str]] = []
     if any(reason.phase for reason in causes):
         table.add_column("phase", no_wrap=True)

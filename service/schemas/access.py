@@ -88,6 +88,11 @@ class AuditRecord(ApiModel):
     )
     status: int
     remote_address: str | None
+    request_id: str | None = Field(
+        default=None,
+        description="As its `X-Request-ID` and the service's log have it; null: a command, or "
+        "written by an earlier version",
+    )
 
 
 class AuditQuery(PageQuery):
@@ -96,6 +101,7 @@ class AuditQuery(PageQuery):
     owner: Owner | None = None
     key_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     resource_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    request_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CLI"] | None = None
     min_status: Annotated[int, Field(ge=100, le=599)] | None = Field(
         default=None, description="400: only what was refused or failed"

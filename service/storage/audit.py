@@ -44,7 +44,7 @@ def forget(session: Session, *, days: float) -> None:
 def list_requests(session: Session, query: AuditQuery) -> Page[AuditRecord]:
     """One page of the log, newest first."""
     statement = select(AuditRow)
-    for name in ("owner", "key_id", "resource_id", "method"):
+    for name in ("owner", "key_id", "resource_id", "request_id", "method"):
         given = getattr(query, name)
         if given is not None:
             statement = statement.where(getattr(AuditRow, name) == given)

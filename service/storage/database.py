@@ -163,8 +163,10 @@ class Database:
             self._writability.note(error)
             raise
 
-    def is_writable(self) -> bool:
-        """Whether writes do, as far as is known; some time after one that failed it tries one.
+    def why_not_writable(self) -> str | None:
+        """Why writes fail, as far as is known; some time after one that failed it tries one.
+
+        None: they do.
 
         Raises:
             OperationalError: the database is away, or too busy.
@@ -178,7 +180,7 @@ class Database:
                     raise
             else:
                 self._writability.note_success()
-        return self._writability.is_given
+        return self._writability.why_not
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -386,3 +386,5 @@ class AuditRow(Base):
     """What is no more to be seen of it: whose it was."""
     status: Mapped[int]
     remote_address: Mapped[str | None] = mapped_column(String(64))
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    """The id that log lines have; none: a command, or written by an earlier version."""

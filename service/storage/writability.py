@@ -33,11 +33,8 @@ class Writability:
 
     def __init__(self) -> None:
         self._failed_at: float | None = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether no write has failed since the last one that was tried has done."""
-        return self._failed_at is None
+        self.why_not: str | None = None
+        """Why the last write that failed did; None: a write that was tried since has done."""
 
     @property
     def is_to_be_tried(self) -> bool:
@@ -47,9 +44,10 @@ class Writability:
 
     def note(self, error: OperationalError) -> None:
         """Take notice of a transaction that failed."""
-        if why_not_written(error) is not None:
-            self._failed_at = time.monotonic()
+        why = why_not_written(error)
+        if why is not None:
+            self._failed_at, self.why_not = time.monotonic(), why
 
     def note_success(self) -> None:
         """Take notice of a write that was tried and has done."""
-        self._failed_at = None
+        self._failed_at = self.why_not = None

@@ -17,6 +17,7 @@ from automap.service.runs.checked_settings import (
     settings_errors,
     spec_errors,
 )
+from automap.service.runs.function_files import function_errors
 from automap.service.schemas.base import Body
 from automap.service.schemas.jobs import UNFINISHED, JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
@@ -119,6 +120,9 @@ def _check_choice(request: JobRequest) -> None:
 def _check_settings(
     request: JobRequest, spec: JobSpec, data: object, folders: RunFolders | None
 ) -> None:
+    found = [*settings_errors(request.settings, spec), *folder_errors(request.settings, folders)]
+    # Files are looked at where they may be used, and where the operator says which those are.
+    found = found or list(function_errors(request.settings, files=folders is not None))
     mistakes = [
         error.model_copy(
             update={
@@ -126,10 +130,7 @@ def _check_settings(
                 "value": error.value or shown(value_at(f"settings.{error.field}", data)),
             }
         )
-        for error in [
-            *settings_errors(request.settings, spec),
-            *folder_errors(request.settings, folders),
-        ]
+        for error in found
     ]
     for error in spec_errors(spec, planned=request.spec is None):
         if request.spec is None:

@@ -112,7 +112,10 @@ def test_keys_and_log_of_a_service(
         shown = capsys.readouterr().out
         (revoked,) = (line for line in shown.splitlines() if "DELETE" in line)
         about = str(UUID(bob.split("_")[1]))
-        for told in ("ada", "127.0.0.1", "200", "/v1/keys/{key_id}", about):
+        assert main(["audit", "--json", *there]) == 0
+        logged = json.loads(capsys.readouterr().out)
+        (request,) = (each["request_id"] for each in logged if each["method"] == "DELETE")
+        for told in ("ada", "127.0.0.1", "200", "/v1/keys/{key_id}", about, request):
             assert told in revoked  # in a pipe all is on one line
         monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
         monkeypatch.setenv("NO_COLOR", "1")

@@ -23,8 +23,6 @@ from automap.service.schemas.access import (
 from automap.service.storage.api_keys import PREFIX
 
 _ACTIONS = ("create", "list", "revoke")
-_WHOLE_LINES = 1000
-"""Columns in a pipe, so that a request is a line for who searches or cuts lines."""
 
 
 def run_keys(given: KeysArguments) -> None:
@@ -63,9 +61,7 @@ def run_audit(given: AuditArguments) -> None:
         console.write_json(json.dumps([each.model_dump(mode="json") for each in items], indent=2))
         return
     out = console.stdout_console()
-    if not out.is_terminal:
-        out.width = _WHOLE_LINES
-    wide = out.width >= WIDE_COLUMNS
+    wide, widest = out.width >= WIDE_COLUMNS, out.width >= console.MAX_WIDTH
     rows = [
         (
             _moment(each.created_at),
@@ -74,10 +70,12 @@ def run_audit(given: AuditArguments) -> None:
             str(each.status),
             each.method,
             _asked_of(each, " " if wide else "\n"),
+            *((each.request_id or NOTHING,) if widest else ()),
         )
         for each in items
     ]
     columns = ("time", "owner", *(("key", "from") if wide else ()), "status", "method", "of")
+    columns += ("request",) if widest else ()
     _print(columns, rows, out)
 
 

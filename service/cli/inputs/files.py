@@ -28,6 +28,7 @@ from automap.service.runs.checked_settings import (
     settings_errors,
     spec_errors,
 )
+from automap.service.runs.function_files import function_errors
 from automap.service.schemas.documents import (
     LOOKS,
     MAX_DOCUMENT_BYTES,
@@ -159,7 +160,8 @@ def read_run_settings(
     settings = _validate(document, _SETTINGS, source)
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     settings = anchored(settings, folder)
-    if mistakes := settings_errors(settings, spec):
+    mistakes = settings_errors(settings, spec) or list(function_errors(settings))
+    if mistakes:
         raise _mistakes(mistakes, source)
     return settings
 

@@ -149,6 +149,10 @@ def test_a_plan_for_any_runs_where_automap_runs_it(folder, capsys):
     [
         ({"data": {"path": "/a.csv"}}, "data.path: rows are read from .parquet and .jsonl"),
         ({"functions": {}}, "functions.reward: the spec says that this role is a function"),
+        (
+            {"functions": {"reward": {"path": "mine.py:lenths"}}},
+            "functions.reward.path: there is no function lenths in it (got",
+        ),
         ({"models": {"critic": "/c"}}, "models.critic: the spec has no model"),
         ({"iteration": 3}, "did you mean 'iterations'"),
         ({"iterations": -3}, "iterations: Input should be greater than or equal to 1"),
@@ -156,6 +160,7 @@ def test_a_plan_for_any_runs_where_automap_runs_it(folder, capsys):
 )
 def test_bad_settings_are_told_before_anything_is_planned(folder, capsys, change, shown):
     settle(folder, "ok", **change)
+    (folder / "mine.py").write_text("def lengths(prompt_tokens): ...\n", encoding="utf-8")
     code, out, err = call(capsys, "run", str(folder / "tiny.yaml"))
     assert (code, out) == (2, "")
     assert shown in err

@@ -15,6 +15,7 @@ from automap.executor.data import DataError, RunData
 from automap.executor.errors import RunCancelledError
 from automap.executor.run.__main__ import RefusedError, ray_for, refuse_unfit
 from automap.executor.run.attempts import Run
+from automap.executor.run.factories import check_functions
 from automap.executor.settings import CheckpointSettings, RunSettings
 from automap.executor.telemetry.events import Events, read_events
 from automap.executor.workers.model_setup import model_setups, smallest_vocabulary
@@ -145,6 +146,55 @@ def test_a_token_beyond_the_vocabulary_is_refused_before_anything_starts(tmp_pat
         refuse_unfit(plan, given)
     given.data.path.write_text(json.dumps(PROMPTS[0]) + "\n")
     refuse_unfit(plan, given)
+
+
+REWARDS = """
+import os, sys
+print("a module may print")
+def lengths(prompt_tokens, *, scale=1): return [len(each) for each in prompt_tokens]
+def wants_answers(answers): return []
+def wants_all(**given): return []
+def unnamed(prompt_tokens, /): return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "message"),
+    [
+        (REWARDS, "length", "has no function length; it has lengths, wants_answers, wants_all"),
+        (REWARDS, "wants_answers", "wants answers; there are prompt_tokens, .*data.answer_column"),
+        (REWARDS, "unnamed", "takes prompt_tokens by position alone"),
+        ("import no_such_module", "f", "cannot import .*No module named 'no_such_module'; give a"),
+        ("def f(:", "f", "cannot import .*SyntaxError"),
+        ("import os; os._exit(7)", "f", "ended with exit code 7"),
+        ("import time; time.sleep(60)", "f", "was not imported within 5 s"),
+        (None, "f", "cannot import .*FileNotFoundError.*a file.py that exists"),
+        (REWARDS, "lengths", None),
+        (REWARDS, "wants_all", None),
+    ],
+)
+def test_a_function_that_cannot_score_is_refused_before_anything_starts(
+    tmp_path: Path, code: str | None, name: str, message: str | None
+) -> None:
+    """Its field, its value, and what would do; the processes that score would say it last."""
+    plan = small_plan("grpo", {"actor": Place(0, 1), "reward": None}, kl="none")
+    file = tmp_path / "mine.py"
+    if code is not None:
+        file.write_text(code)
+    named = {"functions": {"reward": {"path": f"{file}:{name}"}}, "start_timeout_seconds": 5}
+    given = RunSettings.model_validate({**settings(tmp_path).model_dump(), **named})
+    if message is None:
+        refuse_unfit(plan, given)
+        return
+    with pytest.raises(RefusedError, match=rf"^functions\.reward\.path: {file}:{name}.*{message}"):
+        refuse_unfit(plan, given)
+
+
+def test_only_a_program_of_ones_own_gives_functions_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(REWARDS)
+    named = {"functions": {"reward": {"path": f"{file}:wants_answers"}}, "program": "mine:PROGRAM"}
+    check_functions(RunSettings.model_validate({**settings(tmp_path).model_dump(), **named}))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:port", "127.0.0.1:1"])

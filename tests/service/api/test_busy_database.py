@@ -60,11 +60,16 @@ def test_a_full_disk_is_said_to_be_that_and_seen(
         detail = problem(response, 503, "not-ready")["detail"]
         assert detail == f"The database cannot be written: its disk is full ({code})"
         assert client.get("/v1/clusters").status_code == 200
-        assert client.get("/readyz").status_code == 200
+        assert problem(client.get("/readyz"), 503, "not-ready")["detail"] == detail
+        assert client.get("/readyz", params={"reads_only": True}).status_code == 200
+        assert client.get("/healthz").status_code == 200
         assert writable().endswith(" 0.0")
         # Soon afterwards nothing is tried, later on in vain.
         monkeypatch.setattr(writability, "CHECKED_AFTER_SECONDS", 0.0)
         assert writable().endswith(" 0.0")
+        assert client.get("/readyz").status_code == 503
+    # Nobody writes to what is not ready: it finds out by itself.
+    assert client.get("/readyz").status_code == 200
     assert writable().endswith(" 1.0")
     assert client.post("/v1/clusters", json=CLUSTER).status_code == 201
 

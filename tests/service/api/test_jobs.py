@@ -110,6 +110,11 @@ BAD: list[tuple[str, object, str]] = [
     ("settings.functions", {"actor": {"path": "a:b"}}, "settings.functions.actor"),
     ("settings.functions.reward.path", "no function", "settings.functions.reward.path"),
     ("settings.functions.reward.path", "reward.py:score", "settings.functions.reward.path"),
+    (
+        "settings.functions.reward.path",
+        "automap.executor.tiny.tasks:count_tokens",
+        "settings.functions.reward.path",
+    ),
     ("settings.functions.reward.timeout_seconds", -1, "settings.functions.reward.timeout_seconds"),
     ("settings.training", {"critic": {}}, "settings.training.critic"),
     ("settings.training", {"reward": {}}, "settings.training.reward"),

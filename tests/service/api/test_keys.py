@@ -367,6 +367,9 @@ def test_the_log_says_who_did_what(client: TestClient, database: Database) -> No
         ("POST", "/v1/clusters", None, 403, "bob"),
         ("POST", "/v1/clusters", "team", 201, "ada"),
     ]
+    ids = [each["request_id"] for each in found]
+    assert len(set(ids)) == len(found)
+    assert [each["status"] for each in audit(client, ada.key, request_id=ids[1])] == [401]
     assert found[1]["key_id"] is None
     assert found[2]["key_id"] == str(ada.id)
     assert found[0]["remote_address"] == "testclient"
@@ -377,6 +380,19 @@ def test_the_log_says_who_did_what(client: TestClient, database: Database) -> No
     assert len(audit(client, ada.key, min_status=400)) == 3
     assert len(audit(client, ada.key, resource_id="team")) == 2
     assert len(audit(client, ada.key, key_id=str(looker.id), method="POST")) == 1
+
+
+@pytest.mark.parametrize("url", ["/v1/clusters/none", "/v1/nothing"])
+def test_the_log_has_the_id_that_the_answer_and_the_logs_have(
+    client: TestClient, database: Database, url: str
+) -> None:
+    admin = made(database)
+    named = client.delete(url, headers=bearer(admin.key) | {"X-Request-ID": "mine-1"})
+    unnamed = client.delete(url, headers=bearer(admin.key) | {"X-Request-ID": "not harmless \n"})
+    assert (named.status_code, unnamed.status_code) == (404, 404)
+    last, first = audit(client, admin.key)
+    assert first["request_id"] == named.headers["x-request-id"] == "mine-1"
+    assert last["request_id"] == unnamed.headers["x-request-id"]
 
 
 @pytest.mark.slow_on("sqlite")

@@ -184,6 +184,26 @@ def test_a_job_keeps_to_the_allowed_folders(
         assert answer.status_code == 202, answer.text
 
 
+def test_a_function_of_an_allowed_folder_is_looked_for_in_its_file(
+    database: Database, tmp_path: Path
+) -> None:
+    """Before anything is queued; read, and not run."""
+    (tmp_path / "reward.py").write_text("raise SystemExit\ndef score(prompt_tokens): ...\n")
+    settings = run_settings(data={"path": f"{tmp_path}/rows.jsonl"})
+    with service(database, allowed_folders=str(tmp_path)) as client:
+        settings["functions"] = {"reward": {"path": f"{tmp_path}/reward.py:scores"}}
+        body = {"spec": TINY, "settings": settings}
+        before = stored_rows(database)
+        refused = problem(client.post("/v1/jobs", json=body), 422, "invalid-spec")
+        (error,) = refused["errors"]
+        assert error["field"] == "settings.functions.reward.path"
+        assert error["value"] == f"{tmp_path}/reward.py:scores"
+        assert error["remedy"] == "use score"
+        assert stored_rows(database) == before
+        settings["functions"] = {"reward": {"path": f"{tmp_path}/reward.py:score"}}
+        assert client.post("/v1/jobs", json=body).status_code == 202
+
+
 def test_with_stored_keys_nothing_is_allowed_that_is_not_named(
     database: Database, tmp_path: Path
 ) -> None:

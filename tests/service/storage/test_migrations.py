@@ -139,6 +139,23 @@ def test_plans_survive_the_way_of_keys_and_the_log(databases: Databases) -> None
     database.dispose()
 
 
+def test_requests_of_before_have_no_id(databases: Databases) -> None:
+    database = opened(databases, "requests")
+    migrations.upgrade(database.engine)
+    given = {"method": "POST", "route": "/v1/plans", "status": 201}
+    with database.transaction() as session:
+        audit.add(session, AuditRow(owner="ada", request_id="r-1", **given))
+    migrations.downgrade(database.engine, "0011")
+    with database.engine.connect() as connection:
+        columns = {each["name"] for each in inspect(connection).get_columns("audit_log")}
+        assert "request_id" not in columns
+    migrations.upgrade(database.engine)
+    with database.reading() as session:
+        (entry,) = audit.list_requests(session, AuditQuery()).items
+        assert (entry.owner, entry.request_id) == ("ada", None)
+    database.dispose()
+
+
 def test_autogenerate_finds_no_difference(database: Database) -> None:
     with database.engine.connect() as connection:
         command.check(migrations.alembic_config(connection))
