@@ -32,6 +32,7 @@ def layout_refusals(subject: Subject) -> Iterator[Broken]:
         else:
             yield from _fsdp(subject, copy)
         yield from _offload(subject, copy)
+    yield from _host_optimizers(subject)
     yield from _models(subject)
     yield from _tensor_groups(subject)
     yield from _generations(subject)
@@ -80,6 +81,21 @@ def _offload(subject: Subject, copy: CopyPlan) -> Iterator[Broken]:
         yield Broken("offload_to_generate", copy.role, found)
     if copy.offload != "weights" and "critic" in subject.homes:
         yield Broken("offload_critic", copy.role, found)
+
+
+def _host_optimizers(subject: Subject) -> Iterator[Broken]:
+    """Optimizers that are to update on the host, and whose engine has none that does."""
+    if not subject.job.spec.workload.optimizer_cpu_offload:
+        return
+    decision, found = "optimizer_cpu_offload", "workload.optimizer_cpu_offload is true"
+    for copy in subject.trainers:
+        engine, layout = subject.engine_of(copy), copy.layout
+        if copy.role == "reference":
+            continue
+        if not subject.framework.knows(decision, role=copy.role, engine=engine):
+            yield Broken("host_optimizer", copy.role, f"{found}, and the engine {engine}")
+        elif layout.sharding == "none" and layout.data_parallel_size > 1:
+            yield Broken("host_optimizer", copy.role, f"{found}, and sharding none")
 
 
 def stages_of(subject: Subject, copy: CopyPlan) -> list[int] | None:

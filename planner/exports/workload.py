@@ -5,6 +5,7 @@ import math
 from automap.planner.exports.batches import mini_batch_sequences
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.subject import NodeRange, Subject
+from automap.planner.frameworks.description import JOB
 from automap.planner.plan.types import CallPlan, CopyPlan
 
 CLIP = 0.2
@@ -67,6 +68,19 @@ def recompute_of(subject: Subject) -> tuple[str, str]:
     train = subject.call("actor", "train")
     recompute = (train.recompute if train else None) or "none"
     return recompute, f"actor.train: recompute {recompute}"
+
+
+def add_host_optimizer(subject: Subject, lines: Lines, *, role: str = JOB) -> None:
+    """Whether Megatron-core's optimizer updates on the host, and what goes with that."""
+    on_host = subject.job.spec.workload.optimizer_cpu_offload
+    because = f"workload.optimizer_cpu_offload: {on_host}"
+    lines.add("optimizer_cpu_offload", on_host, because, role=role)
+    if not on_host:
+        return
+    lines.add("optimizer_offload_fraction", 1.0, because, role=role)
+    lines.add("overlap_cpu_optimizer_d2h_h2d", True, because, role=role)
+    # Without it the distributed optimizer has masters on the GPUs as well.
+    lines.add("use_precision_aware_optimizer", True, because, role=role)
 
 
 def add_range(subject: Subject, copy: CopyPlan, lines: Lines, *, role: str) -> None:

@@ -88,7 +88,8 @@ def across_nodes(spec: JobSpec) -> list[Change]:
 def optimizer_on_host(spec: JobSpec) -> list[Change]:
     """The optimizer updated on the host, where the target that the spec names can have that."""
     workload = spec.workload
-    if spec.search.target is None or workload.optimizer_cpu_offload:
+    is_open = workload.optimizer == "adam" and not workload.optimizer_cpu_offload
+    if spec.search.target is None or not is_open:
         return []
     update = {"workload": workload.model_copy(update={"optimizer_cpu_offload": True})}
     changed = spec.model_copy(update=update)

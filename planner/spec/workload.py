@@ -231,6 +231,16 @@ class WorkloadSpec(SpecModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _an_optimizer_on_the_host_is_adam(self) -> Self:
+        if self.optimizer_cpu_offload and self.optimizer != "adam":
+            raise FieldValueError(
+                "optimizer_cpu_offload",
+                f"Megatron-core keeps masters on the GPUs with optimizer={self.optimizer}",
+                remedy="use optimizer: adam, or leave it out",
+            )
+        return self
+
     @property
     def num_sequences(self) -> int:
         """Sequences of one iteration."""

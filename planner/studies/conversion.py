@@ -22,6 +22,8 @@ CLIPS = {"clip_low", "clip_high"}
 """Clips of the importance ratio, which are one setting in places: `clips`."""
 LIMIT = "concurrent_sequences"
 """The limit of an engine's sequences, which goes with a conversion where the other has one."""
+HOST_OPTIMIZER = "optimizer_cpu_offload"
+"""An optimizer that updates on the host, which goes along where the other has one."""
 NO_PLAN_HAS = (
     OF_THE_RUN
     | KL_COEFFICIENTS
@@ -88,7 +90,7 @@ def carried(imported: Imported, launch: Launch) -> Carried:
             continue
         decision, role = of_key.get(each.key, ("", JOB))
         in_plan = each.decides and decision not in NO_PLAN_HAS
-        if decision == LIMIT and all(name != LIMIT for name, _ in written):
+        if _goes_along(decision, imported) and all(name != decision for name, _ in written):
             lost.append(each)
             continue
         if in_plan and not _priced_as_another(ours, decision, imported.values.get(each.key)):
@@ -101,6 +103,12 @@ def carried(imported: Imported, launch: Launch) -> Carried:
             if there is not None:
                 instead[each.key] = f"{there.key}={there.value}"
     return Carried(had=had, said=said, lost=lost, instead=instead)
+
+
+def _goes_along(decision: str, imported: Imported) -> bool:
+    """Whether a decision of a plan is in the new launch only where that knows it."""
+    on_host = imported.spec.workload.optimizer_cpu_offload
+    return decision == LIMIT or (decision == HOST_OPTIMIZER and on_host)
 
 
 def _same(

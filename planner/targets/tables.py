@@ -92,6 +92,9 @@ def left_open(spec: JobSpec, target: Target) -> dict[str, object]:
         found["packed_sequences"] = target.packed_only
     if _computes_again(spec, target):
         found["old_log_probs"] = "recompute"
+    on_host = spec.workload.optimizer_cpu_offload
+    if on_host and not any(engine.optimizer_cpu_offload for engine in target.training):
+        found["optimizer_cpu_offload"] = False
     place = dict(target.kl_places).get(spec.algorithm or "")
     if place is not None and spec.workload.kl != "none":
         found["kl"] = place

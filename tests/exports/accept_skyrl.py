@@ -29,6 +29,9 @@ typing.TypedDict = typing_extensions.TypedDict  # type: ignore[misc,assignment]
 for _name in ("vllm_router", "vllm_router.launch_router", "vllm_router.router_args"):
     sys.modules[_name] = MagicMock()
 
+from skyrl.backends.skyrl_train.distributed.megatron.optimizer import (  # noqa: E402
+    init_megatron_optim_config,
+)
 from skyrl.backends.skyrl_train.inference_servers import setup  # noqa: E402
 from skyrl.train import fully_async_trainer, trainer  # noqa: E402
 from skyrl.train.config import SkyRLTrainConfig  # noqa: E402
@@ -124,6 +127,8 @@ def recorders(record: Record) -> Iterator[None]:
         found = self.get_trainer(cfg, None, None, None, None, None, None, self.colocate_pg)
         record.trainer = type(found).__name__
         found.build_models("PolicyWorker", "CriticWorker", "RefWorker")
+        if cfg.trainer.strategy == "megatron":
+            check_optimizer(cfg.trainer.policy)
 
     def made(self: Any, cfg: Any, *_: Any, **__: Any) -> None:
         """What a trainer is once it is made, without data, loggers and monitors."""
@@ -174,6 +179,15 @@ def recorders(record: Record) -> Iterator[None]:
         stack.enter_context(patch.dict(sys.modules, modules))
         stack.enter_context(patch("skyrl.train.utils.utils.initialize_ray", MagicMock()))
         yield
+
+
+def check_optimizer(policy: Any) -> None:
+    """Have Megatron-core check the optimizer of the policy, as its worker makes it."""
+    # It asks for the version of Transformer Engine, which needs a GPU.
+    with patch("megatron.core.optimizer.optimizer_config.is_te_min_version", lambda _: True):
+        init_megatron_optim_config(
+            policy.optimizer_config, policy.megatron_config.optimizer_config_kwargs
+        )
 
 
 def _entry(cfg: Any) -> None:

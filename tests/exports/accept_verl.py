@@ -29,6 +29,7 @@ with contextlib.redirect_stdout(sys.stderr):
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.trainer.ppo.v1 import PPOTrainer, get_trainer_cls
     from verl.utils.config import omega_conf_to_dataclass, validate_config
+    from verl.utils.megatron.optimizer import init_megatron_optim_config
 
 CONFIG = Path(verl.__file__).parent / "trainer" / "config"
 RENAMED = {
@@ -38,6 +39,13 @@ RENAMED = {
     "log_prob_max_token_len_per_gpu": "ppo_max_token_len_per_gpu",
 }
 """Key of the reference → what its worker makes of it before it reads it as an actor's."""
+OPTIMIZER = (
+    "optimizer_cpu_offload",
+    "optimizer_offload_fraction",
+    "overlap_cpu_optimizer_d2h_h2d",
+    "use_precision_aware_optimizer",
+)
+"""What Megatron-core is told of where an optimizer updates."""
 
 
 def main() -> None:
@@ -95,6 +103,7 @@ def _actor(config: DictConfig) -> dict[str, Any]:
         "max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
         "infer_max_token_len_per_gpu": rollout.log_prob_max_token_len_per_gpu,
     }
+    engine |= _optimizer(read)
     return engine | {"mini_batch": read.ppo_mini_batch_size, "epochs": read.ppo_epochs}
 
 
@@ -117,8 +126,20 @@ def _critic(config: DictConfig) -> dict[str, Any]:
     read = omega_conf_to_dataclass(config.critic)
     read.engine.infer_max_token_len_per_gpu = read.ppo_infer_max_token_len_per_gpu
     read.engine.max_token_len_per_gpu = read.ppo_infer_max_token_len_per_gpu
-    engine = _engine(read.engine)
+    engine = _engine(read.engine) | _optimizer(read)
     return engine | {"mini_batch": read.ppo_mini_batch_size, "epochs": read.ppo_epochs}
+
+
+def _optimizer(read: Any) -> dict[str, Any]:
+    """The optimizer of Megatron-core, as the engine of a model makes and checks it."""
+    if read.engine.strategy != "megatron":
+        return {}
+    # It asks for the version of Transformer Engine, which needs a GPU.
+    with patch("megatron.core.optimizer.optimizer_config.is_te_min_version", lambda _: True):
+        made = init_megatron_optim_config(
+            read.optim, use_distributed_optimizer=read.engine.use_distributed_optimizer
+        )
+    return {name: getattr(made, name) for name in OPTIMIZER}
 
 
 def _engine(engine: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlan, Plan
 from tests.exports.launched import model_folder, submitted
 from tests.exports.own_code import own_code
+from tests.helpers.framework_plans import told_of_optimizer
 
 VERL = framework("verl@0.9.1")
 MEGATRON = {
@@ -145,6 +146,8 @@ def _engine_differences(plan: Plan, copy: CopyPlan, engine: Mapping[str, Any]) -
             "reshard_after_forward": layout.sharding == "full",
         }
     if copy.role != "reference":
+        if engine["strategy"] == "megatron":
+            expected |= told_of_optimizer(plan)
         expected["optimizer_offload"] = copy.offload != "none"
         expected["mini_batch"] = workload.prompts_per_iteration // workload.updates_per_epoch
         expected["epochs"] = workload.epochs

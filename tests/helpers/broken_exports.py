@@ -108,6 +108,7 @@ def others() -> dict[str, Plan]:
         "barrier": respecified(grpo, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
         "pretrain": respecified(ppo, "workload", pretrain_loss=True),
+        "host_optimizer": respecified(fsdp, "workload", optimizer_cpu_offload=True),
         "precision": respecified(grpo, "workload", training_precision="fp8"),
         "cache_precision": respecified(
             grpo, "workload", rollout_engine="sglang", rollout_cache_precision="fp8"

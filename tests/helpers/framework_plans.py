@@ -63,6 +63,7 @@ SAMPLE = {
     "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
     "adapters": Wanted(lora=8, workload=(("rollout_engine", "sglang"),)),
     "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
+    "optimizer on the host": Wanted(algorithm="ppo", workload=(("optimizer_cpu_offload", True),)),
     "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
 }
 """Plans of every form that verl can be told."""
@@ -72,6 +73,17 @@ def plan_of(wanted: Wanted) -> Plan:
     """The plan, priced and checked."""
     spec = spec_of(wanted)
     return estimate(spec, placement_of(wanted, spec))
+
+
+def told_of_optimizer(plan: Plan) -> dict[str, Any]:
+    """What Megatron-core is to be told of an optimizer on the host, or of one on the GPUs."""
+    on_host = plan.spec.workload.optimizer_cpu_offload
+    return {
+        "optimizer_cpu_offload": on_host,
+        "optimizer_offload_fraction": float(on_host),
+        "overlap_cpu_optimizer_d2h_h2d": on_host,
+        "use_precision_aware_optimizer": on_host,
+    }
 
 
 def spec_of(wanted: Wanted) -> JobSpec:

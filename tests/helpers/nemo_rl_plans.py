@@ -38,6 +38,7 @@ SAMPLE = {
             ("checkpoint_seconds", 5.0),
         )
     ),
+    "optimizer on the host": Wanted(workload=(("optimizer_cpu_offload", True),)),
     "dtensor": DTENSOR,
     "dtensor, apart": DTENSOR.but(apart=True, offload="none", recompute="full"),
 }

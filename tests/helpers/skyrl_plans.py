@@ -16,7 +16,7 @@ from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import inside
 from automap.planner.units import GIB
-from tests.helpers.framework_plans import POOL, Wanted, spec_of
+from tests.helpers.framework_plans import POOL, Wanted, spec_of, told_of_optimizer
 
 SKYRL = framework("skyrl@0.3.0")
 EACH = 8
@@ -151,6 +151,11 @@ SAMPLE = {
         tensor=2,
         reference_tensor=1,
         recompute="selective",
+    ),
+    "optimizer on the host": Laid(
+        SMALL.but(workload=(("updates_per_epoch", 1), ("optimizer_cpu_offload", True))),
+        sharding="optimizer",
+        tensor=2,
     ),
     "mixture": Laid(
         Wanted(model="deepseek-v2-lite"),
@@ -325,7 +330,11 @@ def _expected(plan: Plan) -> Iterator[tuple[str, Any]]:
     train = next(c for c in plan.calls if c.role == "actor" and c.kind == "train")
     recompute = train.recompute or "none"
     yield "trainer.gradient_checkpointing", recompute != "none"
-    if homes["actor"].layout.sharding == "optimizer" and recompute == "selective":
+    if homes["actor"].layout.sharding != "optimizer":
+        return
+    for name, value in told_of_optimizer(plan).items():
+        yield f"trainer.policy.megatron_config.optimizer_config_kwargs.{name}", value
+    if recompute == "selective":
         key = "trainer.policy.megatron_config.transformer_config_kwargs."
         yield f"{key}recompute_granularity", "selective"
         yield f"{key}recompute_method", None

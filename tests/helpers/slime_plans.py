@@ -34,6 +34,7 @@ SAMPLE = {
             ("checkpoint_seconds", 5.0),
         )
     ),
+    "optimizer on the host": Wanted(workload=(*SGLANG, ("optimizer_cpu_offload", True))),
     "critic, tokens": Wanted(algorithm="ppo", micro_batch=3, workload=SGLANG),
 }
 """Plans of every form that slime can be told."""

@@ -19,6 +19,7 @@ from automap.planner.exports.subject import Subject
 from automap.planner.exports.workload import (
     ENDLESS,
     add_clips,
+    add_host_optimizer,
     add_iterations,
     add_mini_batch,
     add_prompts,
@@ -181,6 +182,7 @@ def _add_megatron(subject: Subject, lines: Lines) -> None:
     each = max(layout.tensor_parallel_size // layout.expert_parallel_size, 1) if experts else 1
     lines.add("expert_tensor_parallel_size", each, because)
     lines.add("sharded_optimizer", True, f"copy {actor.id}: sharding {layout.sharding}")
+    add_host_optimizer(subject, lines)
     layers = stages_of(subject, actor)
     shown = "equally long stages" if layers is None else f"stages of {layers} layers"
     for name, place in (("first_stage_layers", 0), ("last_stage_layers", -1)):

@@ -3,7 +3,7 @@
 from automap.planner.exports.layouts import SIZES, VIRTUAL, stages_of
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.subject import Subject
-from automap.planner.exports.workload import recompute_of
+from automap.planner.exports.workload import add_host_optimizer, recompute_of
 from automap.planner.plan.types import CopyPlan
 
 
@@ -42,6 +42,7 @@ def _add_megatron(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
         lines.add("first_stage_layers", layers[0], stages, role=role)
         lines.add("last_stage_layers", layers[-1], stages, role=role)
     if role == "actor":
+        add_host_optimizer(subject, lines, role=role)
         _add_recompute(subject, lines)
 
 

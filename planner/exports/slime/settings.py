@@ -17,6 +17,7 @@ from automap.planner.exports.slime.script import script_of
 from automap.planner.exports.subject import NodeRange, Subject
 from automap.planner.exports.workload import (
     add_clips,
+    add_host_optimizer,
     add_iterations,
     add_mini_batch,
     add_prompts,
@@ -130,6 +131,7 @@ def _add_algorithm(subject: Subject, lines: Lines) -> None:
     why = "actor.forward computes them again" if recomputed else "no call computes them again"
     lines.add("old_log_probs_of_rollout", not recomputed, why)
     lines.add("optimizer", workload.optimizer, f"workload.optimizer: {workload.optimizer}")
+    add_host_optimizer(subject, lines)
 
 
 def _add_engine(subject: Subject, lines: Lines) -> None:

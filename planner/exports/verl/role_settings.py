@@ -7,6 +7,7 @@ from automap.planner.exports.layouts import SIZES, VIRTUAL, stages_of
 from automap.planner.exports.lines import Lines
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.subject import Subject
+from automap.planner.exports.workload import add_host_optimizer
 from automap.planner.plan.types import CopyPlan
 
 OPTIMIZERS = {
@@ -76,7 +77,10 @@ def _add_megatron(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
         lines.add("first_stage_layers", layers[0], stages, role=role)
         lines.add("last_stage_layers", layers[-1], stages, role=role)
     sharding = f"copy {copy.id}: sharding {layout.sharding}"
-    lines.add("sharded_optimizer", layout.sharding == "optimizer", sharding, role=role)
+    # Only the distributed optimizer updates on the host, also that of one replica.
+    on_host = subject.job.spec.workload.optimizer_cpu_offload
+    lines.add("sharded_optimizer", on_host or layout.sharding == "optimizer", sharding, role=role)
+    add_host_optimizer(subject, lines, role=role)
     packed = subject.job.spec.workload.packed_sequences
     lines.add("packed_engine", packed, f"workload.packed_sequences: {packed}", role=role)
     train = subject.call(role, "train")

@@ -7,6 +7,7 @@ from automap.planner.exports.nemo_rl.settings import OPTIMIZERS
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.imports.algorithms import algorithm_named
 from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
+from automap.planner.imports.host_optimizer import host_optimizer
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -143,7 +144,8 @@ def _engines(settings: Settings) -> dict[str, Any]:
     if chosen not in known:
         told = f"the optimizer {chosen[:40]} is priced as adam"
         settings.note("saves memory", told, settings.given("optimizer"))
-    return found | {"optimizer": known.get(chosen, "adam")}
+    found["optimizer"] = known.get(chosen, "adam")
+    return found | host_optimizer(settings, found["optimizer"])
 
 
 def _run(settings: Settings) -> dict[str, Any]:

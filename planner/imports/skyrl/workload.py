@@ -5,6 +5,7 @@ from typing import Any
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.imports.algorithms import algorithm_named
 from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
+from automap.planner.imports.host_optimizer import host_optimizer
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -136,6 +137,7 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
     _note_engine(settings)
     if "fp8" in settings.text("cache_precision", "rollout"):
         found["rollout_cache_precision"] = "fp8"
+    found |= host_optimizer(settings, "adam", ["actor"])
     return found | _log_probs(settings, algorithm, kl) | _run(settings)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.imports.algorithms import algorithm_named
 from automap.planner.imports.answers import lengths_of, need_known_models
+from automap.planner.imports.host_optimizer import host_optimizer
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -101,6 +102,7 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         "rollout_engine": "sglang",
         "optimizer": _optimizer(settings),
     }
+    found |= host_optimizer(settings, found["optimizer"])
     if settings.flag("old_log_probs_of_rollout"):
         found["old_log_probs"] = "rollout"
     at_once = settings.whole("generated_prompts")

@@ -3,13 +3,12 @@
 import re
 from typing import Any
 
-from pydantic import ValidationError
-
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.exports.refusals import PRECISIONS
 from automap.planner.exports.verl.role_settings import OPTIMIZERS
 from automap.planner.imports.algorithms import algorithm_named
 from automap.planner.imports.answers import architecture_of, lengths_of, need_known_models
+from automap.planner.imports.host_optimizer import host_optimizer
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
@@ -143,6 +142,8 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         **_precisions(settings),
         **_run(settings),
     }
+    trained = ("actor", "critic") if algorithm == "ppo" else ("actor",)
+    found |= host_optimizer(settings, found["optimizer"], trained)
     at_once = generated(settings.overrides)
     if algorithm == "dapo" and at_once is not None and at_once > prompts:
         found["expected_acceptance"] = prompts / at_once
@@ -289,10 +290,3 @@ def _note_waits(settings: Settings, staleness: int) -> None:
         "very long"
     )
     settings.note("not priced", told, settings.given("stale_responses"))
-
-
-def mistakes(error: ValidationError) -> list[str]:
-    """What a spec says against the settings."""
-    return [
-        f"{'.'.join(map(str, each['loc'])) or 'the job'}: {each['msg']}" for each in error.errors()
-    ]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.check.check import violations
@@ -121,5 +122,12 @@ def test_it_is_proposed_only_to_a_target_that_can_and_where_something_trains() -
     assert optimizer_on_host(on_one_node(on_host=True)) == []
     assert optimizer_on_host(small_job(search__target="automap")) == []
     assert optimizer_on_host(small_job()) == []
+    sgd = small_job(search__target="slime", workload__optimizer="sgd")
+    assert optimizer_on_host(sgd) == []
     (change,) = optimizer_on_host(on_one_node(on_host=False))
     assert change.spec.workload.optimizer_cpu_offload
+
+
+def test_one_that_is_not_adam_is_refused_as_masters_would_stay_on_the_gpus() -> None:
+    with pytest.raises(ValidationError, match="keeps masters on the GPUs with optimizer=sgd"):
+        small_job(workload__optimizer_cpu_offload=True, workload__optimizer="sgd")

@@ -223,6 +223,7 @@ def broken() -> dict[str, Plan]:
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),
+        "host_optimizer": respecified(free, "workload", optimizer_cpu_offload=True),
         "precision": respecified(free, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(free, "workload", rollout_cache_precision="fp8"),
         "cache_free": changed(grpo, "calls", "actor.generate", kv_cache_bytes=80 * GIB),

@@ -290,6 +290,7 @@ def broken() -> dict[str, Plan]:
         "barrier": respecified(grpo, "search", iteration_barrier=False),
         "epochs": respecified(grpo, "workload", epochs=2),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
+        "host_optimizer": respecified(dtensor, "workload", optimizer_cpu_offload=True),
         "precision": respecified(grpo, "workload", training_precision="fp8"),
         "cache_precision": respecified(grpo, "workload", rollout_cache_precision="fp8"),
         "engine_bytes": respecified(grpo, "workload", rollout_engine="sglang"),

@@ -203,6 +203,7 @@ def broken() -> dict[str, Plan]:
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),
+        "host_optimizer": respecified(free, "workload", optimizer_cpu_offload=True),
         "precision": respecified(free, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(
             respecified(free, "workload", rollout_engine="sglang"),

@@ -265,10 +265,11 @@ def broken() -> dict[str, Plan]:
         "staleness_together": respecified(grpo, "search", staleness=1, target="any"),
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
-        "continuous": respecified(stale, "search", continuous_rollouts=False),
+        "continuous": respecified(stale, "search", target="any", continuous_rollouts=False),
         "pretrain": respecified(
             respecified(ppo, "search", target="any"), "workload", pretrain_loss=True
         ),
+        "host_optimizer": respecified(free, "workload", optimizer_cpu_offload=True),
         "precision": respecified(free, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(
             respecified(free, "workload", rollout_engine="sglang"),

@@ -267,6 +267,7 @@ def broken() -> dict[str, Plan]:
         "barrier": respecified(free, "search", iteration_barrier=False),
         "streams": changed(grpo, "calls", "actor.generate", tail=tail),
         "continuous": respecified(free, "search", continuous_rollouts=True),
+        "host_optimizer": respecified(free, "workload", optimizer_cpu_offload=True),
         "precision": respecified(free, "workload", rollout_precision="fp8"),
         "cache_precision": respecified(free, "workload", rollout_cache_precision="fp8"),
         "engine_bytes": respecified(free, "workload", rollout_engine="sglang"),

@@ -71,6 +71,7 @@ def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> Non
         "ppo, stale",
         "stale, in the loss",
         "megatron, two layouts",
+        "optimizer on the host",
         "mixture",
         "tokens",
         "turns",

@@ -231,9 +231,9 @@ def test_what_cannot_be_is_refused_by_argument_and_line(
         (("--lr 1e-6", "--lr 1e-6\n   --n-samples-per-prompt 8"), "contradiction", "twice"),
         (("python3 train.py", "python3 train_async.py"), "does not fit", "does not start with it"),
         (
-            ("--lr 1e-6", "--lr 1e-6\n   --optimizer-cpu-offload"),
+            ("--lr 1e-6", "--lr 1e-6\n   --exp-avg-dtype bf16"),
             "saves memory",
-            "Adam on the host",
+            "the precision of the optimizer's state",
         ),
     ],
 )

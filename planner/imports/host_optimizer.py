@@ -1,0 +1,82 @@
+"""An optimizer that updates on the host: settings of Megatron-core that frameworks pass on."""
+
+from collections.abc import Sequence
+
+from automap.planner.frameworks.description import JOB
+from automap.planner.imports.settings import Settings
+
+OFFLOAD, FRACTION = "optimizer_cpu_offload", "optimizer_offload_fraction"
+OVERLAP, PRECISION_AWARE = "overlap_cpu_optimizer_d2h_h2d", "use_precision_aware_optimizer"
+
+
+def host_optimizer(
+    settings: Settings, optimizer: str, roles: Sequence[str] = (JOB,)
+) -> dict[str, bool]:
+    """What a workload has of it; empty: the price is that of an optimizer on the GPUs.
+
+    Args:
+        settings: Of the launch.
+        optimizer: The optimizer that it is priced as.
+        roles: Models that train, the one that the others are priced as first.
+    """
+    if not settings.knows(OFFLOAD, roles[0]):
+        return {}
+    found = [_updates_on_host(settings, optimizer, role) for role in roles]
+    for role, each in zip(roles, found, strict=True):
+        if each != found[0]:
+            told = f"{settings.key(OFFLOAD, role)}: priced as the {roles[0]}'s"
+            settings.note("not priced", told, settings.given(OFFLOAD, role))
+    return {OFFLOAD: True} if found[0] else {}
+
+
+def _updates_on_host(settings: Settings, optimizer: str, role: str) -> bool:
+    """Whether all of a model's optimizer is on the host; what is priced otherwise is noted."""
+    settings.needless(OVERLAP, role)  # the price counts on no overlap
+    if not settings.flag(OFFLOAD, role):
+        settings.needless(FRACTION, role)
+        _note_precision(settings, role)
+        return False
+    key, given = settings.key(OFFLOAD, role), settings.given(OFFLOAD, role)
+    share = settings.value(FRACTION, role)
+    part = isinstance(share, int | float) and share < 1
+    if not part and optimizer == "adam":
+        _note_masters(settings, role)
+        return True
+    _note_precision(settings, role)
+    if share == 0:
+        told = f"{key} has no effect: {settings.key(FRACTION, role)} is {share}"
+        settings.note("without effect", told, given)
+        return False
+    what = f"a share of {share} of the optimizer" if part else f"the optimizer {optimizer}"
+    settings.note("saves memory", f"{key}: {what} on the host is priced as on the GPUs", given)
+    # No plan has it, and a conversion is to say so.
+    del settings.decides[key]
+    return False
+
+
+def _note_masters(settings: Settings, role: str) -> None:
+    """Note masters that are on the GPUs beside those on the host."""
+    key, aware = settings.key(PRECISION_AWARE, role), settings.flag(PRECISION_AWARE, role)
+    for followed in _followed(settings, role):
+        settings.decides.setdefault(followed, "the precision of the optimizer's state")
+    if not aware:
+        told = (
+            f"{key} is false: masters stay on the GPUs beside those on the host, 4 bytes for each "
+            "parameter that a GPU updates"
+        )
+        settings.note("not priced", told, settings.given(OFFLOAD, role))
+
+
+def _note_precision(settings: Settings, role: str) -> None:
+    """Note masters in fewer bits, of an optimizer on the GPUs."""
+    given = settings.given(PRECISION_AWARE, role)
+    if given is not None and settings.flag(PRECISION_AWARE, role):
+        del settings.decides[given.key]
+        told = f"{given.key}: the precision of the optimizer's state"
+        settings.note("saves memory", told, given)
+
+
+def _followed(settings: Settings, role: str) -> list[str]:
+    """The key that says the same, where the framework has one more."""
+    setting = settings.framework.setting(PRECISION_AWARE, role=role, engine=settings.engine)
+    return [key for key in (setting.follows.get(role),) if key is not None]
