@@ -185,7 +185,7 @@ def submit(given: runs.SubmitArguments) -> None:
 
 
 def plans_(given: runs.PlansArguments) -> None:
-    """List the plans of a running service, or show or delete one."""
+    """List the plans of a running service, or show, cancel or delete one."""
     from automap.service.cli.run.plans import run_plans
 
     run_plans(given)

@@ -94,10 +94,13 @@ class Client(Records):
             _wait_until(deadline, f"plan {plan_id} is still {record.status}")
         return record
 
-    def delete_plan(self, plan_id: Id) -> PlanRecord | None:
-        """Cancel a plan that is being made, which is then returned, or delete one."""
-        content = self.request("DELETE", f"plans/{plan_id}").content
-        return self.parsed(PlanRecord, content) if content else None
+    def cancel_plan(self, plan_id: Id) -> PlanRecord:
+        """End a plan that is being made; its record stays."""
+        return self.answer(PlanRecord, "POST", f"plans/{plan_id}/cancel")
+
+    def delete_plan(self, plan_id: Id) -> None:
+        """Delete a plan and the records of its jobs, also while it is being made."""
+        self.request("DELETE", f"plans/{plan_id}")
 
     def estimate(self, spec: Spec, placement: Placement) -> Plan:
         """The price of a placement."""

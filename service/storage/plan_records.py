@@ -71,23 +71,25 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
     return record.model_copy(update={"jobs": jobs})
 
 
-def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
-    """Delete it with its runs, but what they have cost; False: there is none, or it runs yet.
+def delete_plan(session: Session, plan_id: UUID) -> None:
+    """Delete it with its runs, but what they have cost.
+
+    A server that is making it notices when it renews its lease, and can write nothing of it.
 
     Raises:
+        NotFoundError: there is none.
         ConflictError: one of its jobs is not over.
     """
-    finished = PlanRow.status.not_in(["queued", "running"])
     # Locked before we look for jobs: a job that is being posted holds the plan until it is there.
-    if not session.scalars(
-        select(PlanRow.id).where(PlanRow.id == plan_id, finished).with_for_update()
-    ).all():
-        return False
+    if not session.scalars(select(PlanRow.id).where(PlanRow.id == plan_id).with_for_update()).all():
+        raise NotFoundError("plan", plan_id)
     if job_records.has_unfinished(session, plan_id):
-        raise ConflictError(f"Plan {plan_id} has a job that is not over; cancel it first")
+        raise ConflictError(
+            f"Plan {plan_id} has a job that is not over; cancel it first, or the plan if that is "
+            "what it waits for"
+        )
     costs.keep(session, session.scalars(select(JobRow.id).where(JobRow.plan_id == plan_id)).all())
     session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
-    return True
 
 
 def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 from sqlalchemy.orm import Session
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.domain import NotFoundError
+from automap.service.errors.domain import ConflictError
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import (
     PlanTask,
@@ -92,15 +92,15 @@ def _plan_now(service: ServiceParts, spec: JobSpec, answer: Answer) -> dict[str,
     return plan
 
 
-def cancel_or_delete(session: Session, plan_id: UUID) -> PlanRecord | None:
-    """Cancel a plan that is queued or running; delete a finished one, then None.
+def cancel_plan(session: Session, plan_id: UUID) -> PlanRecord:
+    """The plan, cancelled, if it was queued or running; the jobs that wait for it fail.
 
     Raises:
-        ConflictError: one of its jobs is not over.
-        NotFoundError: there is no such plan.
+        NotFoundError: there is none.
+        ConflictError: it has ended otherwise.
     """
-    if plan_queue.cancel(session, plan_id):
-        return plan_records.find_plan(session, plan_id)
-    if plan_records.delete_finished_plan(session, plan_id):
-        return None
-    raise NotFoundError("plan", plan_id)
+    plan_queue.cancel(session, plan_id)
+    record = plan_records.find_plan(session, plan_id)
+    if record.status != "cancelled":
+        raise ConflictError(f"Plan {plan_id} has {record.status} already")
+    return record

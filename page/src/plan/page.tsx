@@ -60,11 +60,14 @@ export function PlanPage({ place }: { place: Place }) {
 function Title(props: { record: PlanRecord; part: string; onChange: () => void }) {
   const { record, part } = props;
   const remove = useAction(async () => {
-    const end = isOpen(record.status);
-    if (!end && !window.confirm("Delete this plan and the records of its jobs?")) return;
-    await api.DELETE("/v1/plans/{plan_id}", { params: { path: { plan_id: record.id } } });
-    if (end) props.onChange();
-    else go("/plans");
+    const params = { path: { plan_id: record.id } };
+    if (isOpen(record.status)) {
+      await api.POST("/v1/plans/{plan_id}/cancel", { params });
+      props.onChange();
+    } else if (window.confirm("Delete this plan and the records of its jobs?")) {
+      await api.DELETE("/v1/plans/{plan_id}", { params });
+      go("/plans");
+    }
   });
   return (
     <>

@@ -192,17 +192,29 @@ def describe_plan(
 
 @router.delete(
     "/{plan_id}",
-    summary="Cancel or delete a plan",
-    responses={
-        200: {"model": PlanRecord, "description": "It was queued or running and is now cancelled"},
-        204: {"description": "It had finished and is now deleted"},
-        **problem_responses(404, 422, 503),
-    },
-    response_model=PlanRecord,
+    status_code=204,
+    summary="Delete a plan",
+    responses=problem_responses(404, 409, 422, 503),
 )
-def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
-    """Cancel a plan that is queued or running (200), or delete one that has finished (204)."""
-    return plans.cancel_or_delete(session, plan_id) or Response(status_code=204)
+def delete_plan(plan_id: UUID, session: SessionDep) -> None:
+    """Delete a plan with the records of its jobs; what these have cost stays.
+
+    One that is queued or running is no longer made. While one of its jobs is not over, it stays.
+    """
+    plan_records.delete_plan(session, plan_id)
+
+
+@router.post(
+    "/{plan_id}/cancel",
+    summary="Cancel a plan",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def cancel_plan(plan_id: UUID, session: SessionDep) -> PlanRecord:
+    """End a plan that is queued or running, and keep its record; jobs that wait for it fail.
+
+    One that was cancelled before is answered likewise; one that has ended otherwise is 409.
+    """
+    return plans.cancel_plan(session, plan_id)
 
 
 @router.post(

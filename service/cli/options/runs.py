@@ -83,7 +83,8 @@ class PlansArguments:
         metavar="COLUMN",
     )
     details: DetailsOption = False
-    delete: bool = flag("Delete it with the records of its jobs; cancel it if it is not over.")
+    delete: bool = flag("Delete it with the records of its jobs, also while it is being made.")
+    cancel: bool = flag("End it while it is being made, and keep its record.")
     json: JsonOption = False
 
 

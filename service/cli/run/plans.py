@@ -13,13 +13,14 @@ from automap.service.cli.options.runs import PlansArguments
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.run.lists import WIDE_COLUMNS, ask_for_list, show_list
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.base import Page
 from automap.service.schemas.plans import PlanRecord, PlanSummary
 
 
 def run_plans(given: PlansArguments) -> None:
-    """List the latest plans, or show or delete one."""
+    """List the latest plans, or show, cancel or delete one."""
     service = Service(given.account.server, given.account.api_key)
     if given.plan_id is None:
         _list_plans(service, given)
@@ -63,7 +64,10 @@ def _cells(plan: PlanSummary, *, wide: bool) -> Iterator[RenderableType]:
 
 def _one_plan(service: Service, plan_id: str, given: PlansArguments) -> None:
     path = f"plans/{uuid_of(plan_id, listed_by='automap plans')}"
-    response = service.ask("DELETE" if given.delete else "GET", path)
+    if given.delete and given.cancel:
+        raise BadInputError("--cancel and --delete: give one of them", ["--delete ends it, too"])
+    method = "DELETE" if given.delete else "POST" if given.cancel else "GET"
+    response = service.ask(method, f"{path}/cancel" if given.cancel else path)
     out = console.stdout_console()
     if not response.content:
         if given.json:

@@ -62,6 +62,8 @@ def test_a_plan_is_shown_and_deleted(
     code, out, _ = call(capsys, "plans", older, "--server", server)
     assert code == 0
     assert "One iteration" in out
+    code, _, err = call(capsys, "plans", older, "--server", server, "--cancel")
+    assert (code, "has succeeded already" in err) == (2, True)
     code, out, _ = call(capsys, "plans", older, "--server", server, "--delete")
     assert (code, out) == (0, f"deleted {older}, with the records of its jobs\n")
     code, _, err = call(capsys, "plans", older, "--server", server)
@@ -77,6 +79,8 @@ def test_a_plan_is_shown_and_deleted(
         (["--sort", "age"], "query.sort"),
         (["--limit", "201"], "use a number of at most 200"),
         ([UNKNOWN, "--delete"], "There is no plan"),
+        ([UNKNOWN, "--cancel"], "There is no plan"),
+        ([UNKNOWN, "--cancel", "--delete"], "--cancel and --delete: give one"),
     ],
 )
 def test_what_is_wrong_is_said(

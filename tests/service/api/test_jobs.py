@@ -375,6 +375,17 @@ def test_a_plan_is_not_deleted_under_its_job(client: TestClient, database: Datab
     problem(client.get(f"/v1/jobs/{job_id}"), 404, "not-found")
 
 
+def test_a_plan_that_a_job_waits_for_is_cancelled_first(client: TestClient) -> None:
+    """The job then says why it will not run, and goes when the plan does."""
+    job = created(client.post("/v1/jobs", json=BODY))
+    plan = f"/v1/plans/{job.plan_id}"
+    assert "or the plan" in problem(client.delete(plan), 409, "conflict")["detail"]
+    assert client.post(f"{plan}/cancel").status_code == 200
+    failed = client.get(f"/v1/jobs/{job.id}").json()
+    assert (failed["status"], "cancelled" in failed["problem"]["detail"]) == ("failed", True)
+    assert client.delete(plan).status_code == 204
+
+
 def test_the_report_is_with_the_job_and_its_measurements_with_the_plan(
     client: TestClient, database: Database
 ) -> None:

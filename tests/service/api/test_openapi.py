@@ -75,6 +75,7 @@ OPERATIONS = {
     ("post", "/v1/jobs/{job_id}/retry"),
     ("patch", "/v1/jobs/{job_id}"),
     ("delete", "/v1/plans/{plan_id}"),
+    ("post", "/v1/plans/{plan_id}/cancel"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
     ("get", "/v1/plans/{plan_id}/export"),
@@ -119,7 +120,14 @@ OPERATION_IDS = {
     *("create_key", "list_keys", "revoke_key", "list_audit"),
     *("check_health", "check_readiness", "read_metrics"),
     *("create_plan", "list_plans", "list_plan_history", "get_plan", "get_plan_history"),
-    *("delete_plan", "create_front", "create_variants", "compare_plan", "explain_plan"),
+    *(
+        "cancel_plan",
+        "delete_plan",
+        "create_front",
+        "create_variants",
+        "compare_plan",
+        "explain_plan",
+    ),
     *(
         "describe_plan",
         "diff_plans",

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
@@ -8,7 +9,9 @@ from automap.service.queues import plan_queue
 from automap.service.schemas.problems import problem_of
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database
+from tests.service.support.requests import problem
 from tests.service.support.samples import Json, small_spec
+from tests.service.support.workers import add_plan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -71,8 +74,7 @@ def test_pages_stay_when_plans_are_added_and_deleted(
     first = client.get("/v1/plans", params={"limit": 2}).json()
     assert ids(first["items"]) == [added[5], added[4]]
     add(database, 10)
-    client.delete(f"/v1/plans/{added[4]}")  # cancels
-    client.delete(f"/v1/plans/{added[4]}")  # deletes: the cursor's own row is gone
+    client.delete(f"/v1/plans/{added[4]}")  # the cursor's own row is gone
     second = client.get("/v1/plans", params={"limit": 2, "cursor": first["next_cursor"]}).json()
     assert ids(second["items"]) == [added[3], added[2]]
 
@@ -132,12 +134,24 @@ def test_an_unfinished_plan_says_when_to_ask_again(client: TestClient, database:
     assert response.headers["retry-after"] == "1"
 
 
-def test_delete_cancels_then_deletes(client: TestClient, database: Database) -> None:
+def test_a_cancelled_plan_stays(client: TestClient, database: Database) -> None:
     url = f"/v1/plans/{add(database, 0)}"
-    cancelled = client.delete(url)
-    assert cancelled.status_code == 200
-    assert cancelled.json()["status"] == "cancelled"
+    for _ in range(2):  # what is sent again does no more
+        cancelled = client.post(f"{url}/cancel")
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     assert client.get(url).json()["status"] == "cancelled"
+
+
+def test_a_plan_that_has_ended_is_not_cancelled(client: TestClient, database: Database) -> None:
+    """Nor deleted: it may have ended while somebody made up their mind to cancel it."""
+    url = f"/v1/plans/{add_plan(database)}"
+    assert "succeeded" in problem(client.post(f"{url}/cancel"), 409, "conflict")["detail"]
+    assert client.get(url).json()["status"] == "succeeded"
+    problem(client.post(f"/v1/plans/{uuid4()}/cancel"), 404, "not-found")
+
+
+def test_a_plan_is_deleted_at_once(client: TestClient, database: Database) -> None:
+    url = f"/v1/plans/{add(database, 0)}"
     deleted = client.delete(url)
     assert deleted.status_code == 204
     assert deleted.content == b""

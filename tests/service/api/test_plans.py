@@ -188,13 +188,25 @@ def test_a_running_plan_is_cancelled(live: TestClient) -> None:
     url = live.post("/v1/plans", json=large_spec(), headers=ASYNC).headers["location"]
     while live.get(url).json()["status"] == "queued":
         time.sleep(0.01)
-    cancelled = live.delete(url)
+    cancelled = live.post(f"{url}/cancel")
     assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     # Its planner process is free again at once, and the cancelled job stays cancelled.
     after = live.post("/v1/plans", json=small_spec(), headers=ASYNC).headers["location"]
     assert finished(live, after, seconds=30).status == "succeeded"
     record = live.get(url).json()
     assert (record["status"], record["plan"]) == ("cancelled", None)
+
+
+@pytest.mark.slow_on("sqlite")
+def test_a_running_plan_is_deleted(live: TestClient) -> None:
+    """At once, and for good: its planner ends, and nothing of it is written later."""
+    url = live.post("/v1/plans", json=large_spec(), headers=ASYNC).headers["location"]
+    while live.get(url).json()["status"] == "queued":
+        time.sleep(0.01)
+    assert live.delete(url).status_code == 204
+    after = live.post("/v1/plans", json=small_spec(), headers=ASYNC).headers["location"]
+    assert finished(live, after, seconds=30).status == "succeeded"
+    assert live.get(url).status_code == live.delete(url).status_code == 404
 
 
 @pytest.mark.slow_on("sqlite")

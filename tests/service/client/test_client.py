@@ -81,7 +81,10 @@ def test_plans_and_what_can_be_asked_of_them(client: Client) -> None:
     front = client.pareto(tiny_spec(), tolerance=1.0)
     assert front.plans
     assert len(client.what_if(tiny_spec(), nodes=[1, 2]).variants) == 2
-    assert client.delete_plan(queued.id) is None
+    with pytest.raises(ProblemError) as late:
+        client.cancel_plan(queued.id)
+    assert late.value.kind == "conflict"
+    client.delete_plan(queued.id)
     with pytest.raises(ProblemError) as refused:
         client.get_plan(queued.id)
     assert (refused.value.kind, refused.value.problem.status) == ("not-found", 404)
