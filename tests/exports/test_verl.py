@@ -74,6 +74,14 @@ def test_names_stay_names(asked: dict[str, Asked], name: str) -> None:
     assert asked[f"named {name}"].verdict.get("name") == NAMES[name]
 
 
+TOO_SMALL = (
+    "data.train_batch_size=1",
+    # Of micro-batches that are filled with tokens verl asks nothing.
+    "actor_rollout_ref.actor.use_dynamic_bsz=False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+)
+
+
 @pytest.mark.slow
 def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
     asked: dict[str, Asked],
@@ -87,7 +95,7 @@ def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
     found = verdicts(
         {
             "unknown key": [*grpo.overrides, "actor_rollout_ref.actor.no_such_key=1"],
-            "batch": [*grpo.overrides, "data.train_batch_size=3"],
+            "batch": [*grpo.overrides, *TOO_SMALL],
             "syncs": [*apart.overrides, "trainer.v1.separate_async.parameter_sync_step=7"],
             "without effect": [*fsdp.overrides, *IGNORED],
             "strategy": [*fsdp.overrides, "actor_rollout_ref.actor.strategy=zero3"],
