@@ -8,11 +8,12 @@ changed launch will say. The best one is taken, then the best given that one, an
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from automap.planner.assembly.intervals import difference_bounds
-from automap.planner.errors import InfeasibleError, PlanningError
+from automap.planner.errors import InfeasibleError, NotImportableError, PlanningError
 from automap.planner.frameworks.description import ENGINES
 from automap.planner.imports.importing import import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
@@ -30,7 +31,7 @@ from automap.planner.studies.advice_offers import (
     offers_of,
 )
 from automap.planner.studies.advice_pricing import Priced, Pricer, priced
-from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval
+from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval, Misspelt
 from automap.planner.studies.advice_steps import Step, lines_of, steps_of, with_agreed_caches
 
 PINS = "constraints.parallelism"
@@ -63,7 +64,7 @@ def advise(
         SpecError: no such framework is described, or the catalogue has no such GPU.
     """
     started = time.perf_counter()
-    imported = import_launch(files, target, answers)
+    imported, answers = _as_meant(files, target, answers)
     now, pricer = priced(imported), Pricer(files, target, answers)
     plan, unplanned = _best(imported, time_limit_seconds)
     offers = [] if plan is None else offers_of(imported, plan)
@@ -84,6 +85,7 @@ def advise(
         hazards=now.hazards,
         out_of_memory_probability=now.chance,
         remarks=imported.remarks,
+        misspelt=list(_misspelt(imported, answers)),
         changes=_changes(pricer, now, steps),
         together_seconds=last.plan.iteration_seconds if last.plan else None,
         left=last.reasons,
@@ -95,6 +97,39 @@ def advise(
         unplanned=unplanned,
         seconds=time.perf_counter() - started,
     )
+
+
+def _as_meant(
+    files: Sequence[LaunchFile], target: str, answers: Answers
+) -> tuple[Imported, Answers]:
+    """The launch with the keys that its misspelt ones are meant to be, if it is read so.
+
+    Raises:
+        NotImportableError: it is not read as it is, and no key is misspelt.
+    """
+    misspelt: Mapping[str, str]
+    try:
+        imported = import_launch(files, target, answers)
+        misspelt = imported.misspelt
+    except NotImportableError as error:
+        if not error.misspelt:
+            raise
+        respelt = replace(answers, respelt=error.misspelt)
+        return import_launch(files, target, respelt), respelt
+    if misspelt:
+        respelt = replace(answers, respelt=misspelt)
+        with suppress(NotImportableError):
+            return import_launch(files, target, respelt), respelt
+    return imported, answers
+
+
+def _misspelt(imported: Imported, answers: Answers) -> Iterator[Misspelt]:
+    """The keys that are read as others, and where they stand."""
+    settings = {each.key: each for each in imported.settings}
+    for key, meant in answers.respelt.items():
+        if meant in settings:
+            at = settings[meant]
+            yield Misspelt(key=key, meant=meant, file=at.file, line=at.line)
 
 
 def _best_seconds(plan: Plan) -> float:
