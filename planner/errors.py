@@ -1,6 +1,6 @@
 """The planner's expected failures, as data: what is wrong, in numbers, and the remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -87,12 +87,19 @@ class NotExportableError(PlanningError):
 class NotImportableError(PlanningError):
     """A launch is not read as a plan; every reason says what is missing, and what would give it."""
 
-    def __init__(self, target: str, reasons: Sequence[Reason]) -> None:
+    def __init__(
+        self,
+        target: str,
+        reasons: Sequence[Reason],
+        misspelt: Mapping[str, str] | None = None,
+    ) -> None:
+        """`misspelt`: key that the framework lacks → the one that is meant."""
         super().__init__(
             f"a launch of {target} is not read: " + "; ".join(reason.summary for reason in reasons)
         )
         self.target = target
         self.reasons = list(reasons)
+        self.misspelt = dict(misspelt or {})
 
 
 class NoSolutionInTimeError(PlanningError):

@@ -35,11 +35,11 @@ def argument(value: Value, setting: Setting) -> str:
 def words(setting: LaunchSetting, framework: Framework) -> str:
     """An argument as the shell reads it; a text that people gave cannot become another one."""
     kinds = {s.type for s in framework.settings if setting.key in s.keys.values()}
-    # Beside those that are described stands what no plan decides: numbers, and words.
+    # Beside those that are described stands what no plan decides: numbers, words, and switches.
     described = next(iter(kinds), "word")
     if setting.placeholder:
         return f'{setting.key}="${setting.value}"'
-    if described == "flag":
+    if described == "flag" or (not kinds and setting.value == "True"):
         return setting.key
     found = setting.value.split() if described == "numbers" else [setting.value]
     return " ".join([setting.key, *map(shlex.quote, found)])

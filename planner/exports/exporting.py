@@ -7,7 +7,7 @@ from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.areal.settings import launch_of as areal_launch
 from automap.planner.exports.launch import Launch, LaunchSetting
-from automap.planner.exports.memory_share import spare_cache_bytes
+from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF, spare_cache_bytes
 from automap.planner.exports.nemo_rl.settings import launch_of as nemo_rl_launch
 from automap.planner.exports.openrlhf.settings import launch_of as openrlhf_launch
 from automap.planner.exports.refusals import refusals
@@ -79,6 +79,7 @@ def settings_of(
     *,
     token_budgets: frozenset[str] | None = None,
     spare_cache: bool = True,
+    spare_chance: float = FILLED_WITH_A_CHANCE_OF,
 ) -> list[LaunchSetting]:
     """The settings of a plan, also of one that the framework could not run as it is.
 
@@ -88,9 +89,10 @@ def settings_of(
         token_budgets: Roles whose micro-batches are to be numbers of tokens; None: as the framework
             has them.
         spare_cache: Whether engines get the memory that the plan leaves free as cache, too.
+        spare_chance: Chance of running out of memory up to which they do.
     """
     described = framework(target)
     subject = subject_of(resolve(plan.spec), plan, described)
-    spare = spare_cache_bytes(subject) if spare_cache else 0
+    spare = spare_cache_bytes(subject, spare_chance) if spare_cache else 0
     told = replace(subject, token_budgets=token_budgets, spare_cache_bytes=spare)
     return EXPORTERS[described.name](told).settings

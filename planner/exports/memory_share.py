@@ -20,14 +20,15 @@ FILLED_WITH_A_CHANCE_OF = 0.005
 """Chance of running out of memory up to which an engine's cache takes what a plan leaves free."""
 
 
-def spare_cache_bytes(subject: Subject) -> int:
+def spare_cache_bytes(subject: Subject, chance: float = FILLED_WITH_A_CHANCE_OF) -> int:
     """Bytes of cache that engines may have beyond the plan's, on each GPU, in whole GiB.
 
     A plan counts on the cache that its lengths need; responses grow, and validation sends more of
-    them at once. So engines are told the memory that is free while they generate, too.
+    them at once. So engines are told the memory that is free while they generate, too, up to a
+    `chance` of running out of it.
     """
     pool = subject.pool(subject.rollout)
-    fillable = fillable_bytes(pool, max_out_of_memory_probability=FILLED_WITH_A_CHANCE_OF)
+    fillable = fillable_bytes(pool, max_out_of_memory_probability=chance)
     # One engine serves all generations, with one cache.
     taken = [
         max(

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.imports.cache import most_sequences
-from automap.planner.imports.keys import classify, misspelt, values_of
+from automap.planner.imports.keys import classify, meant, misspelt, values_of
 from automap.planner.imports.launch import Imported, Whereabouts
 from automap.planner.imports.resolving import assume_hardware
 from automap.planner.imports.settings import Settings
@@ -35,7 +35,7 @@ def reasons_first(settings: Settings) -> Iterator[None]:
 def _refusal(settings: Settings) -> NotImportableError:
     """Every reason, first the keys whose spelling may be why others are missing."""
     reasons = [*misspelt(settings), *settings.reasons]
-    return NotImportableError(settings.framework.target, reasons)
+    return NotImportableError(settings.framework.target, reasons, meant(settings))
 
 
 def imported(
@@ -77,6 +77,7 @@ def imported(
         cache_bytes=cache,
         settings=classify(settings, own),
         remarks=[*overrides.remarks, *settings.remarks],
+        misspelt=meant(settings, own),
         engine=settings.engine,
         most_sequences=most,
         values=values_of(settings),

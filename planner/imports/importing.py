@@ -26,6 +26,7 @@ from automap.planner.imports.nemo_rl.overrides import DIALECT as NEMO_RL
 from automap.planner.imports.nemo_rl.reading import read as read_nemo_rl
 from automap.planner.imports.openrlhf.reading import DIALECT as OPENRLHF
 from automap.planner.imports.openrlhf.reading import read as read_openrlhf
+from automap.planner.imports.respelling import respelt_files
 from automap.planner.imports.rewriting import lines_to, obsolete
 from automap.planner.imports.skyrl.reading import DIALECT as SKYRL
 from automap.planner.imports.skyrl.reading import read as read_skyrl
@@ -87,7 +88,7 @@ def import_launch(files: Sequence[LaunchFile], target: str, answers: Answers) ->
         starts = described.target in _frameworks_of(files, answers)
         reason = None if starts else _without_rollouts(files)
         reasons = error.reasons if reason is None else [reason]
-        raise NotImportableError(described.target, reasons) from None
+        raise NotImportableError(described.target, reasons, error.misspelt) from None
     except ValidationError as error:
         found = [f"{'.'.join(map(str, e['loc'])) or 'the job'}: {e['msg']}" for e in error.errors()]
         remedy = "change the launch, or give another value with --set KEY=…"
@@ -203,7 +204,7 @@ def rewrite(
     Args:
         files: The launch; they are read as text, and no other is opened.
         target: Its framework, `name@version`.
-        answers: What no launch says.
+        answers: What no launch says; keys that are respelt are written so.
         changes: Settings, and what they are to be.
         without: Keys of settings to leave out.
 
@@ -214,6 +215,10 @@ def rewrite(
     """
     described = framework(target)
     imported = import_launch(files, target, answers)
+    if answers.respelt:
+        files = _respelt(files, imported, answers)
+        meant = rewrite(files, target, replace(answers, respelt={}), changes, without)
+        return meant.model_copy(update={"changed": [*answers.respelt, *meant.changed]})
     found = rewritten(files, imported, changes, without, described)
     if isinstance(found, list):
         raise NotImportableError(target, found)
@@ -234,6 +239,25 @@ def rewrite(
         settings = " ".join(f"{key}={value}" for key, value in new.items())
         remedy = f"give each job words of its own, or change all by hand: {settings}"
         raise NotImportableError(target, [Reason(summary=told, remedy=remedy)])
+    return found
+
+
+def _respelt(files: Sequence[LaunchFile], imported: Imported, answers: Answers) -> list[LaunchFile]:
+    """The files with misspelt keys put right, so that they are read as they are meant.
+
+    Raises:
+        NotImportableError: one stands elsewhere, or more than once.
+    """
+    found = respelt_files(files, imported, answers.respelt)
+    again = import_launch(found, imported.target, replace(answers, respelt={}))
+    reasons = [
+        Reason(summary=f"{each.file} line {each.line}: {each.key} stands more than once")
+        for each in again.settings
+        if each.key in answers.respelt
+    ]
+    if reasons or again.values != imported.values:
+        told = f"{imported.file}: with its keys put right it is not read as it is meant"
+        raise NotImportableError(imported.target, reasons or [Reason(summary=told)])
     return found
 
 

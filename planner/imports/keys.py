@@ -2,7 +2,7 @@
 
 import difflib
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from automap.planner.errors import NotImportableError, Reason
@@ -14,6 +14,12 @@ from automap.planner.imports.values import Value
 
 OFF = ("false", "null", "none", "auto", "")
 """Values of what is not there, and so takes neither time nor memory."""
+NEAR = 0.85
+"""Likeness from which a key may be meant for another one: 1 is the same."""
+NEARER = 0.01
+"""By how much more than to any other a key has to be like the one that it is taken for."""
+LIKE = 0.7
+"""Likeness that each part of such a key has to have."""
 ADAPTERS = "LoRA"
 """What a description says of keys that train adapters where none is priced."""
 
@@ -30,6 +36,13 @@ def renamed(overrides: Overrides, framework: Framework) -> None:
                 del overrides.given[key]
                 overrides.set(replace(given, key=now))
                 break
+
+
+def respell(overrides: Overrides, names: Mapping[str, str]) -> None:
+    """Give settings whose key is misspelt the key that is meant."""
+    for wrong, right in names.items():
+        if wrong in overrides.given and right not in overrides.given:
+            overrides.given[right] = replace(overrides.given.pop(wrong), key=right)
 
 
 def earlier(old: Sequence[Given], framework: Framework, what: str) -> NotImportableError:
@@ -155,15 +168,55 @@ def _note_unknown(settings: Settings, given: Given) -> None:
     settings.note("does not fit" if meant else "unknown key", told, given)
 
 
+def meant(settings: Settings, own: Sequence[str] = ()) -> dict[str, str]:
+    """Key that the framework has not → the one of its keys that it is for: no other is as near.
+
+    Keys of `own`, as patterns, are of the program that is started.
+    """
+    found = dict[str, str]()
+    given = settings.overrides.given
+    for key in _unknown(settings):
+        if not any(fnmatch.fnmatchcase(key, each) for each in own):
+            near = _nearest(settings.framework, key)
+            if near and near not in given and near not in found.values():
+                found[key] = near
+    return found
+
+
+def _nearest(framework: Framework, key: str) -> str:
+    """The key, whatever it decides, that one is nearest to; empty: to none, or to several."""
+    known = {each.lstrip("+") for one in framework.settings for each in one.keys.values()}
+    known |= framework.others.keys() | {each for each in framework.other_keys if "*" not in each}
+    near = difflib.get_close_matches(key[:200], known, 2, NEAR)
+    several = len(near) > 1 and _likeness(near[0], key) < _likeness(near[1], key) + NEARER
+    return "" if not near or several or not _is_like(near[0], key) else near[0]
+
+
+def _is_like(known: str, key: str) -> bool:
+    """Whether each part of a key is like that of another one: what is long in common hides much."""
+    ours, theirs = known.split("."), key.split(".")
+    alike = (_likeness(*both) >= LIKE for both in zip(ours, theirs, strict=False))
+    return len(ours) == len(theirs) and all(alike)
+
+
+def _likeness(known: str, key: str) -> float:
+    return difflib.SequenceMatcher(None, known, key[:200]).ratio()
+
+
+def _unknown(settings: Settings) -> Iterator[str]:
+    framework = settings.framework
+    for key in settings.overrides.given:
+        if key in framework.without_effect or _is_known(framework, key):
+            continue
+        if _replacement(framework, key) is None:
+            yield key
+
+
 def misspelt(settings: Settings) -> list[Reason]:
     """Keys that the framework has not, each close to one that it has: what is missing may be it."""
     framework, found = settings.framework, list[Reason]()
-    for key, given in settings.overrides.given.items():
-        if key in framework.without_effect or _is_known(framework, key):
-            continue
-        if _replacement(framework, key) is not None:
-            continue
-        near = _near(framework, key)
+    for key in _unknown(settings):
+        given, near = settings.overrides.given[key], _near(framework, key)
         if near and near not in settings.overrides.given:
             where = f"{key[:120]} (line {given.line})" if given.line else key[:120]
             told = f"{where} is no key of {framework.target}"
@@ -174,7 +227,7 @@ def misspelt(settings: Settings) -> list[Reason]:
 def _near(framework: Framework, key: str) -> str:
     """The described key that one is close to; empty: none is."""
     known = [each.lstrip("+") for one in framework.settings for each in one.keys.values()]
-    return next(iter(difflib.get_close_matches(key[:200], known, n=1, cutoff=0.85)), "")
+    return next(iter(difflib.get_close_matches(key[:200], known, n=1, cutoff=NEAR)), "")
 
 
 def _unpriced(framework: Framework, key: str) -> str | None:

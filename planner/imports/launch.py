@@ -55,6 +55,8 @@ class Answers:
     """Which of several jobs, from 1, in the order in which they are started."""
     gpus_per_node: int | None = None
     """GPUs of a node, of a framework whose launches do not say it; None: the usual number."""
+    respelt: Mapping[str, str] = field(default_factory=dict)
+    """Key that the framework lacks → the one that is read in its place."""
 
 
 class Remark(ResultModel):
@@ -109,6 +111,8 @@ class Imported(ResultModel):
     """Key-value cache on each GPU of an engine; the placement's is what its sequences can use."""
     settings: list[ImportedSetting]
     remarks: list[Remark]
+    misspelt: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """Key that the framework lacks → the one of its that is near. Not part of the JSON."""
     engine: str = Field(default="", exclude=True)
     """Kind of training engine. Not part of the JSON."""
     most_sequences: int | None = Field(default=None, exclude=True)

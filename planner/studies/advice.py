@@ -8,47 +8,36 @@ changed launch will say. The best one is taken, then the best given that one, an
 """
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from automap.planner.assembly.intervals import difference_bounds
-from automap.planner.errors import InfeasibleError, PlanningError
+from automap.planner.errors import InfeasibleError, NotImportableError, PlanningError
 from automap.planner.frameworks.description import ENGINES
 from automap.planner.imports.importing import import_launch
-from automap.planner.imports.launch import Answers, Imported, LaunchFile, LineChange
+from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, ParallelismConstraint
+from automap.planner.studies.advice_cache import Caches
 from automap.planner.studies.advice_offers import (
     NOTHING,
     Group,
-    Offer,
     learning_offers,
     offers_of,
 )
 from automap.planner.studies.advice_pricing import Priced, Pricer, priced
-from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval
+from automap.planner.studies.advice_result import Advice, AdvisedChange, GainInterval, Misspelt
+from automap.planner.studies.advice_steps import Step, lines_of, steps_of, with_agreed_caches
 
-MOST_CHANGES = 3
 PINS = "constraints.parallelism"
 """The field that holds the launch's ranges while its job is planned."""
 LEAST_SHARE = 0.01
 """Share of an iteration that a change must save: less is lost among what no estimate knows."""
-NEEDLESS_SHARE = 0.001
-"""Share of an iteration below which a part of a change is left out, all of a role's lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Offers that are taken together, with the lines of them that matter."""
-
-    offers: tuple[Offer, ...]
-    lines: tuple[LineChange, ...]
-    after: Priced
 
 
 def advise(
@@ -75,14 +64,16 @@ def advise(
         SpecError: no such framework is described, or the catalogue has no such GPU.
     """
     started = time.perf_counter()
-    imported = import_launch(files, target, answers)
+    imported, answers = _as_meant(files, target, answers)
     now, pricer = priced(imported), Pricer(files, target, answers)
     plan, unplanned = _best(imported, time_limit_seconds)
     offers = [] if plan is None else offers_of(imported, plan)
     if learning:
         offers += learning_offers(imported)
     least_seconds = 0.0 if learning or plan is None else plan.lower_bound_seconds
-    steps = _steps(pricer, now, offers, least_share, least_seconds)
+    caches = Caches(pricer, imported)
+    steps = steps_of(caches, now, offers, least_share, least_seconds)
+    steps = with_agreed_caches(caches, steps)
     last = steps[-1].after if steps else now
     return Advice(
         target=imported.target,
@@ -94,6 +85,7 @@ def advise(
         hazards=now.hazards,
         out_of_memory_probability=now.chance,
         remarks=imported.remarks,
+        misspelt=list(_misspelt(imported, answers)),
         changes=_changes(pricer, now, steps),
         together_seconds=last.plan.iteration_seconds if last.plan else None,
         left=last.reasons,
@@ -105,6 +97,39 @@ def advise(
         unplanned=unplanned,
         seconds=time.perf_counter() - started,
     )
+
+
+def _as_meant(
+    files: Sequence[LaunchFile], target: str, answers: Answers
+) -> tuple[Imported, Answers]:
+    """The launch with the keys that its misspelt ones are meant to be, if it is read so.
+
+    Raises:
+        NotImportableError: it is not read as it is, and no key is misspelt.
+    """
+    misspelt: Mapping[str, str]
+    try:
+        imported = import_launch(files, target, answers)
+        misspelt = imported.misspelt
+    except NotImportableError as error:
+        if not error.misspelt:
+            raise
+        respelt = replace(answers, respelt=error.misspelt)
+        return import_launch(files, target, respelt), respelt
+    if misspelt:
+        respelt = replace(answers, respelt=misspelt)
+        with suppress(NotImportableError):
+            return import_launch(files, target, respelt), respelt
+    return imported, answers
+
+
+def _misspelt(imported: Imported, answers: Answers) -> Iterator[Misspelt]:
+    """The keys that are read as others, and where they stand."""
+    settings = {each.key: each for each in imported.settings}
+    for key, meant in answers.respelt.items():
+        if meant in settings:
+            at = settings[meant]
+            yield Misspelt(key=key, meant=meant, file=at.file, line=at.line)
 
 
 def _best_seconds(plan: Plan) -> float:
@@ -156,106 +181,6 @@ def _in_place(imported: Imported, time_limit_seconds: float | None) -> Job:
     return replace(job, target=replace(job.target, training=known))
 
 
-def _steps(
-    pricer: Pricer, now: Priced, offers: list[Offer], least_share: float, least_seconds: float
-) -> list[Step]:
-    """What to take, the best first, each given those before it; none is below `least_seconds`."""
-    steps: list[Step] = []
-    rest = list(offers)
-    while rest and len(steps) < MOST_CHANGES:
-        mended = now.faults == (False, 0)
-        if mended and (1 - least_share) * now.seconds < least_seconds:
-            break
-        lines = [line for step in steps for line in step.lines]
-        step = _best_step(pricer, lines, now, rest, least_share)
-        if step is None:
-            break
-        steps.append(step)
-        now = step.after
-        left = [each.without(step.lines) for each in step.offers]
-        rest = [each for each in [*rest, *left] if each.lines and each not in step.offers]
-    return steps
-
-
-def _best_step(
-    pricer: Pricer,
-    taken: list[LineChange],
-    now: Priced,
-    rest: list[Offer],
-    least_share: float,
-) -> Step | None:
-    """The offer that is worth most; of what does not fit by itself, with another one.
-
-    Two offers count for half of what they save each. Where nothing is found all twos are tried, and
-    all offers at once.
-    """
-    singles = [_tried(pricer, taken, each) for each in combinations(rest, 1)]
-    blocked = [each.offers[0] for each in singles if each.after.faults > now.faults]
-    pairs = [two for two in combinations(rest, 2) if any(each in blocked for each in two)]
-    others = [two for two in combinations(rest, 2) if two not in pairs]
-    paired = [_tried(pricer, taken, each) for each in pairs]
-    steps = _worth(now, [*singles, *paired], least_share)
-    if not steps:
-        more = [_tried(pricer, taken, each) for each in [*others, tuple(rest)]]
-        steps = _worth(now, more, least_share)
-    if not steps:
-        return None
-    return _without_needless(pricer, taken, min(steps, key=lambda step: _score(now, step)))
-
-
-def _worth(now: Priced, steps: list[Step], least_share: float) -> list[Step]:
-    return [step for step in steps if _is_worth(now, step.after, least_share)]
-
-
-def _tried(pricer: Pricer, taken: list[LineChange], offers: tuple[Offer, ...]) -> Step:
-    added = tuple(line for offer in offers for line in offer.lines)
-    return Step(offers, added, pricer.with_lines([*taken, *added]))
-
-
-def _score(now: Priced, step: Step) -> tuple[tuple[bool, int], float, float]:
-    """What is least of the best step: faults, then seconds over offers, or their number."""
-    if now.plan is None:
-        return step.after.faults, len(step.offers), step.after.seconds
-    return step.after.faults, (step.after.seconds - now.seconds) / len(step.offers), 0.0
-
-
-def _is_worth(now: Priced, after: Priced, least_share: float) -> bool:
-    """Whether a launch is better by enough: it fits, less is wrong with it, or it is faster."""
-    if now.plan is not None and not _has_memory(now, after):
-        return False
-    if after.faults != now.faults:
-        return after.faults < now.faults
-    if after.plan is None or now.plan is None:
-        return False
-    return after.seconds <= (1 - least_share) * now.seconds
-
-
-def _has_memory(now: Priced, after: Priced) -> bool:
-    """Whether a launch runs out of memory no more likely than a plan may, or than it does now."""
-    chances = [
-        0.0 if each.plan is None else each.plan.out_of_memory_probability or 0.0
-        for each in (now, after)
-    ]
-    return chances[1] <= max(after.allowed_chance, chances[0])
-
-
-def _without_needless(pricer: Pricer, taken: list[LineChange], step: Step) -> Step:
-    """The step without the parts that save next to nothing."""
-    parts = {
-        line.name: (offer.group.name, part)
-        for offer in step.offers
-        for line, part in zip(offer.lines, offer.parts, strict=True)
-    }
-    allowed = (1 + NEEDLESS_SHARE) * step.after.seconds
-    for part in dict.fromkeys(parts.values()):
-        kept = tuple(line for line in step.lines if parts[line.name] != part)
-        without = pricer.with_lines([*taken, *kept])
-        is_as_good = without.faults <= step.after.faults and without.seconds <= allowed
-        if kept and is_as_good and _has_memory(step.after, without):
-            step = replace(step, lines=kept, after=without)
-    return step
-
-
 def _changes(pricer: Pricer, launch: Priced, steps: list[Step]) -> list[AdvisedChange]:
     found: list[AdvisedChange] = []
     before = launch
@@ -299,13 +224,9 @@ def _needs(pricer: Pricer, earlier: Sequence[Step], step: Step) -> list[str]:
     needed = list(earlier)
     for each in earlier:
         others = [other for other in needed if other is not each]
-        if pricer.with_lines([*_lines(others), *step.lines]).plan is not None:
+        if pricer.with_lines([*lines_of(others), *step.lines]).plan is not None:
             needed = others
     return [offer.group.name for each in needed for offer in each.offers]
-
-
-def _lines(steps: Iterable[Step]) -> list[LineChange]:
-    return [line for step in steps for line in step.lines]
 
 
 def _memory_left(plan: Plan) -> int:

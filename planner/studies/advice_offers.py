@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from automap.planner.exports.exporting import settings_of
 from automap.planner.exports.launch import LaunchSetting
+from automap.planner.exports.memory_share import FILLED_WITH_A_CHANCE_OF
 from automap.planner.frameworks.description import JOB, Framework, framework
 from automap.planner.imports.importing import line_changes, token_budgets
 from automap.planner.imports.launch import Imported, LineChange
@@ -14,6 +15,8 @@ COUNTS = ("train_micro_batch", "forward_micro_batch", "stated_micro_batch")
 """Decisions that count nothing where micro-batches are numbers of tokens."""
 SEPARATE = ("concurrent_sequences", "engine_sleeps")
 """Decisions that mean something without the others of their role."""
+CACHE = frozenset({"cache_bytes", "cache_tokens", "memory_share"})
+"""Decisions about the cache of an engine."""
 ROUNDING = "sums are rounded in another order"
 NOTHING = "nothing"
 
@@ -130,10 +133,11 @@ class Offer:
 
     def without(self, taken: Sequence[LineChange]) -> "Offer":
         """What is left of it: parts that saved nothing may make room for another offer."""
+        names = {line.name for line in taken}
         left = [
             (line, part)
             for line, part in zip(self.lines, self.parts, strict=True)
-            if line not in taken
+            if line.name not in names
         ]
         return Offer(self.group, tuple(line for line, _ in left), tuple(part for _, part in left))
 
@@ -150,14 +154,24 @@ def offers_of(imported: Imported, plan: Plan) -> list[Offer]:
 
 
 def settings_for(
-    imported: Imported, plan: Plan, *, spare_cache: bool = True
+    imported: Imported,
+    plan: Plan,
+    *,
+    spare_cache: bool = True,
+    spare_chance: float = FILLED_WITH_A_CHANCE_OF,
 ) -> list[LaunchSetting]:
     """The settings of a plan in place of a launch's: numbers of tokens where it has them."""
     decided = decisions_of(framework(imported.target))
     budgets = frozenset(
         role for role in token_budgets(imported) if _sayable_by_budget(role, plan, decided)
     )
-    settings = settings_of(plan, imported.target, token_budgets=budgets, spare_cache=spare_cache)
+    settings = settings_of(
+        plan,
+        imported.target,
+        token_budgets=budgets,
+        spare_cache=spare_cache,
+        spare_chance=spare_chance,
+    )
     settings = list(_in_steps(settings, imported, decided))
     by_name = {each.key: each.value for each in settings}
     return [each for each in settings if not _counts_nothing(each, decided, by_name)]

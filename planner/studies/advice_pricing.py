@@ -10,6 +10,8 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate
 
+NEEDLESS_SHARE = 0.001
+"""Share of an iteration below which a part of a change is left out, all of a role's lines."""
 ROUNDING = 1e-3
 """Chance by which two may differ and be shown as the same."""
 
@@ -72,6 +74,21 @@ class Pricer:
             return priced(import_launch(self.files, self.target, answers))
         except NotImportableError as error:
             return Priced(None, error.reasons, [])
+
+
+def has_memory(now: Priced, after: Priced) -> bool:
+    """Whether a launch runs out of memory no more likely than a plan may, or than it does now."""
+    chances = [
+        0.0 if each.plan is None else each.plan.out_of_memory_probability or 0.0
+        for each in (now, after)
+    ]
+    return chances[1] <= max(after.allowed_chance, chances[0])
+
+
+def is_as_good(found: Priced, other: Priced) -> bool:
+    """Whether no more is wrong with a launch than with another, and it takes next to no longer."""
+    allowed = (1 + NEEDLESS_SHARE) * other.seconds
+    return found.faults <= other.faults and found.seconds <= allowed and has_memory(other, found)
 
 
 def priced(imported: Imported) -> Priced:

@@ -47,6 +47,15 @@ class AdvisedChange(ResultModel):
     """It changes what is learned, not only how fast."""
 
 
+class Misspelt(ResultModel):
+    """A key that the framework lacks, and the one of its that is near."""
+
+    key: str
+    meant: str
+    file: str
+    line: int
+
+
 class Advice(ResultModel):
     """A launch, what is wrong with it, and the changes that are worth most."""
 
@@ -65,6 +74,8 @@ class Advice(ResultModel):
     out_of_memory_probability: float | None = None
     """Chance of the launch as it is, where it is larger than a plan's may be."""
     remarks: list[Remark]
+    misspelt: list[Misspelt] = Field(default_factory=list)
+    """Keys that are read as the ones that are meant: all seconds are with these."""
     changes: list[AdvisedChange]
     """Worth most first, each given the ones before it."""
     together_seconds: float | None

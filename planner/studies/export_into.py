@@ -29,7 +29,7 @@ from automap.planner.plan.types import (
     Plan,
 )
 from automap.planner.planning import estimate
-from automap.planner.studies.advice_offers import decisions_of, settings_for
+from automap.planner.studies.advice_offers import CACHE, decisions_of, settings_for
 
 OF_THE_RUN = frozenset(
     {
@@ -67,8 +67,6 @@ OF_THE_RUN = frozenset(
 """Decisions that an export needs a value for, and that a launch has its own of."""
 CHECKPOINTS = frozenset({"checkpoints", "with_checkpoints"})
 """Likewise, unless the job says how often there is one."""
-CACHE = frozenset({"cache_bytes", "cache_tokens", "memory_share"})
-"""Decisions about the cache of an engine."""
 SHARE_BYTES = 2**27
 """Bytes that a cache may lack: a share of a GPU's memory is written in ten-thousandths."""
 

@@ -10,7 +10,7 @@ from automap.planner.exports.launch import Launch
 from automap.planner.exports.subject import Subject
 from automap.planner.frameworks.description import Framework, framework
 from automap.planner.imports.launch import Imported
-from automap.planner.imports.rewriting import value_of
+from automap.planner.studies.learning_words import keys_of, number_of, warms_up, worded, written
 
 ALIKE: Mapping[str, Mapping[str, str]] = {
     "learning rate": {
@@ -95,7 +95,10 @@ ALIKE: Mapping[str, Mapping[str, str]] = {
     "KL coefficient, in the reward": {
         "verl": "algorithm.kl_ctrl.kl_coef",
         "slime": "--kl-coef",
+        "nemo-rl": "loss_fn.reference_policy_kl_penalty",
         "openrlhf": "--algo.kl.init_coef",
+        "trl": "--beta",
+        "skyrl": "trainer.algorithm.kl_loss_coef",
         "areal": "actor.kl_ctl",
     },
     "tokens of a prefill": {
@@ -124,6 +127,8 @@ DECAYS = {
     "--actor.adam.lr": "--actor.lr_scheduler",
 }
 """Learning rate that decays unless told otherwise → the key that tells it."""
+NEVER_WARM = ("openrlhf", "trl")
+"""Frameworks whose constant learning rate has no warm-up."""
 CLIPS = ("lower clip", "upper clip")
 BOTH_CLIPS = {"openrlhf": "--actor.eps_clip_low_high"}
 """Frameworks that are told the lower and the upper clip by one key."""
@@ -143,13 +148,16 @@ def learning_settings(imported: Imported, subject: Subject) -> dict[str, str]:
     for what in _with_effect(imported, subject):
         ours = _ours(imported, what)
         theirs = _key(ALIKE[what], subject.framework, subject.engine)
-        value = None if ours is None or theirs is None else _number(imported, ours)
+        value = None if ours is None or theirs is None else number_of(imported, ours)
         if theirs is None or value is None or not _is_carried(what, value):
             continue
         least = _key(LEAST.get(what, {}), subject.framework, subject.engine)
-        found |= {key: _written(value) for key in (theirs, least) if key is not None}
+        found |= {key: written(value) for key in (theirs, least) if key is not None}
+    found |= worded(imported, subject)
     if _is_constant(imported):
-        found |= {there: "constant" for key, there in DECAYS.items() if key in found}
+        warm = subject.framework.name in NEVER_WARM and warms_up(found)
+        constant = "constant_with_warmup" if warm else "constant"
+        found |= {there: constant for key, there in DECAYS.items() if key in found}
     return found | _both_clips(imported, subject)
 
 
@@ -171,6 +179,10 @@ def moved(imported: Imported, launch: Launch) -> dict[str, str]:
         said = sorted(theirs & there.keys())
         if said and _has_effect(what, imported):
             found |= {key: there[said[0]] for key in ours if key is not None and key not in found}
+    both = (keys_of(framework(each.target)) for each in (imported, launch))
+    for own, others in zip(*both, strict=True):
+        said = sorted(others & there.keys())
+        found |= {key: there[said[0]] for key in own if said}
     return {each.key: found[each.key] for each in imported.settings if each.key in found}
 
 
@@ -186,12 +198,14 @@ def _both_clips(imported: Imported, subject: Subject) -> dict[str, str]:
     if target not in BOTH_CLIPS or ours == [None, None]:
         return {}
     lower, upper = (
-        imported.values.get(ALIKE[what].get(source, "")) if key is None else _number(imported, key)
+        imported.values.get(ALIKE[what].get(source, ""))
+        if key is None
+        else number_of(imported, key)
         for what, key in zip(CLIPS, ours, strict=True)
     )
     if not isinstance(lower, int | float) or not isinstance(upper, int | float):
         return {}
-    return {BOTH_CLIPS[target]: f"{_written(lower)} {_written(upper)}"}
+    return {BOTH_CLIPS[target]: f"{written(lower)} {written(upper)}"}
 
 
 def _with_effect(imported: Imported, subject: Subject) -> Iterator[str]:
@@ -240,24 +254,3 @@ def _is_constant(imported: Imported) -> bool:
 
 def _key(keys: Mapping[str, str], of: Framework, engine: str) -> str | None:
     return keys.get(of.name) or keys.get(f"{of.name} {engine}")
-
-
-def _number(imported: Imported, key: str) -> float | int | None:
-    [text] = [each.value for each in imported.settings if each.key == key][-1:]
-    value = imported.values.get(key)
-    if value is None:
-        value = value_of(key, text.strip("\"'"))
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _written(value: float) -> str:
-    """A number that YAML 1.1 reads as one too: with a point before an exponent."""
-    if isinstance(value, int):
-        return str(value)
-    mantissa, mark, exponent = f"{value:.12g}".partition("e")
-    return (mantissa if "." in mantissa else f"{mantissa}.0") + mark + exponent

@@ -121,3 +121,43 @@ def test_a_critic_with_one_budget_is_told_two_numbers_of_sequences(
     assert lines["+critic.fsdp.micro_batch_size_per_gpu"] == "16"
     # No more than one rounding is said where a change does several things.
     assert all("nothing" not in one["numerics"] for one in found["changes"][:2])
+
+
+def test_a_misspelt_key_is_said_and_put_right_in_what_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = GRPO.read_text(encoding="utf-8")
+    launch, output = tmp_path / "launch.sh", tmp_path / "new.sh"
+    section = "actor_rollout_ref.actor"
+    for right, wrong in (
+        ("ppo_epochs", "ppo_epoch"),
+        ("ppo_mini_batch_size", "ppo_minibatch_size"),
+    ):
+        key, written = f"{section}.{right}", f"{section}.{wrong}"
+        given = text.replace(key, written) if key in text else text.replace("$@", f"{written}=1")
+        launch.write_text(given, encoding="utf-8")
+        # Nothing but the key is worth it.
+        least = ("--at-least", "0.9", "--write", str(output))
+        code, out, err = call(capsys, "advise", str(launch), *GIVEN, *least)
+        assert code == 0, err
+        assert f"{written} is no key of verl@0.9.1: {key}" in out
+        assert "misspelt, read here as they are meant, and put right in what is written" in out
+        assert f"{output}: 1 changed" in err
+        assert output.read_text(encoding="utf-8") == given.replace(f"{written}=", f"{key}=")
+
+
+def test_a_misspelt_key_that_stands_elsewhere_is_said_with_its_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = GRPO.read_text(encoding="utf-8")
+    wrong = "actor_rollout_ref.actor.ppo_minibatch_size"
+    more = f"{wrong}=256 \\\n    {wrong}=256"
+    launch, output = tmp_path / "launch.sh", tmp_path / "new.sh"
+    right = "actor_rollout_ref.actor.ppo_mini_batch_size=256"
+    assert right in text
+    launch.write_text(text.replace(right, more), encoding="utf-8")
+    least = ("--at-least", "0.9", "--write", str(output))
+    code, out, err = call(capsys, "advise", str(launch), *GIVEN, *least)
+    assert (code, output.exists()) == (2, False)
+    assert f"{wrong} is no key of verl@0.9.1" in out
+    assert f"launch.sh line 15: {wrong} stands more than once" in err

@@ -379,3 +379,70 @@ def test_numbers_are_those_of_the_engine_that_trains_and_schedules_are_said(
         code, out, _ = call(capsys, "convert", str(launch), *to, *GIVEN, "--json")
         settings = {each["key"]: each["value"] for each in json.loads(out)["settings"]}
         assert (settings.get("--lr_scheduler_type") == "constant") is told
+
+
+@pytest.mark.parametrize(
+    ("target", "estimator", "told"),
+    [
+        ("trl@1.16.0", "rloo", {"KL": "--beta=0.003", "schedule": "constant_with_warmup"}),
+        (
+            "nemo-rl@0.7.0",
+            "grpo",
+            {
+                "KL": "loss_fn.reference_policy_kl_penalty=0.003",
+                "average": "loss_fn.token_level_loss=false",
+            },
+        ),
+        (
+            "slime@0.3.1",
+            "grpo",
+            {"KL": "--kl-coef=0.003", "average": "--calculate-per-token-loss=False"},
+        ),
+    ],
+)
+def test_the_rewards_coefficient_averages_and_warm_ups_are_carried(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    target: str,
+    estimator: str,
+    told: dict[str, str],
+) -> None:
+    text = Path(GRPO).read_text(encoding="utf-8")
+    actor = "actor_rollout_ref.actor"
+    more = (
+        f"algorithm.kl_ctrl.kl_coef=0.003 {actor}.loss_agg_mode=seq-mean-token-mean "
+        f"{actor}.optim.lr_warmup_steps=5"
+    )
+    for old, new in (
+        ("use_kl_loss=True", "use_kl_loss=False"),
+        ("use_kl_in_reward=False", "use_kl_in_reward=True"),
+        ("adv_estimator=grpo", f"adv_estimator={estimator}"),
+        ("$@", more),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "verl.sh"
+    path.write_text(text, encoding="utf-8")
+    to = ("--from", "verl@0.9.1", "--to", target)
+    code, out, _ = call(capsys, "convert", str(path), *to, *GIVEN, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["said"]["algorithm.kl_ctrl.kl_coef"] == told["KL"]
+    assert found["said"].get(f"{actor}.loss_agg_mode") == told.get("average")
+    lost = {each["key"] for each in found["lost"]}
+    assert (f"{actor}.loss_agg_mode" in lost) is ("average" not in told)
+    assert (f"{actor}.optim.lr_warmup_steps" in lost) is target.startswith("nemo-rl")
+    settings = {each["key"]: each["value"] for each in found["settings"]}
+    assert settings.get("--lr_scheduler_type") == told.get("schedule")
+    assert "per-token-loss" not in found["script"]
+
+
+def test_a_switch_that_is_carried_stands_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "verl.sh"
+    average = "actor_rollout_ref.actor.loss_agg_mode=token-mean"
+    path.write_text(Path(GRPO).read_text(encoding="utf-8").replace("$@", average), encoding="utf-8")
+    to = ("--from", "verl@0.9.1", *TO_SLIME)
+    found = json.loads(call(capsys, "convert", str(path), *to, *GIVEN, "--json")[1])
+    assert "\n  --calculate-per-token-loss\n" in found["script"]

@@ -7,11 +7,19 @@ from automap.planner.frameworks.description import Framework
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.studies.learning_settings import ALIKE, LEAST
+from automap.planner.studies.learning_words import (
+    AVERAGES,
+    SEQUENCES,
+    SHARE,
+    WARM_UPS,
+    WITHOUT_AVERAGE,
+)
 
 VALUES = {
     "learning rate": "1.0e-06",
     "tokens of a prefill": "10240",
     "KL coefficient, in the loss": "0.01",
+    "KL coefficient, in the reward": "0.01",
 }
 """What is said → its value, where that is not a half."""
 
@@ -28,7 +36,22 @@ def carrying(plan: Plan, target: Framework) -> Subject:
             if name in (target.name, f"{target.name} {subject.engine}"):
                 beside[key] = VALUES.get(what, "0.5")
     assert len(beside) >= 5
+    beside |= words_of(target, subject)
     return replace(subject, beside=beside)
+
+
+def words_of(target: Framework, subject: Subject) -> dict[str, str]:
+    """How the loss is averaged, and warm-ups."""
+    found = dict[str, str]()
+    rloo = subject.job.spec.algorithm in WITHOUT_AVERAGE.get(target.name, ())
+    if target.name in AVERAGES and not rloo:
+        key, words = AVERAGES[target.name]
+        found[key] = words[SEQUENCES]
+    for what, keys in WARM_UPS.items():
+        if "critic" not in what or "critic" in subject.homes:
+            units = keys.get(target.name, {})
+            found |= {key: "0.1" if unit == SHARE else "10" for unit, key in units.items()}
+    return found
 
 
 def kl_of(plan: Plan) -> str:

@@ -9,6 +9,7 @@ from automap.planner.imports.areal.pools import places_of
 from automap.planner.imports.areal.workload import roles_of, spec_of
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.interpolations import interpolate
+from automap.planner.imports.keys import respell
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload, Recompute
 from automap.planner.imports.micro_batches import fitting
@@ -29,6 +30,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = overrides_of(files, answers, framework)
+    respell(overrides, answers.respelt)
     take(answers.values, overrides, framework)
     interpolate(overrides, framework, answers.values)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))

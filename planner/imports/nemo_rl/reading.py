@@ -6,6 +6,7 @@ from automap.planner.frameworks.description import Framework
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given
 from automap.planner.imports.interpolations import interpolate
+from automap.planner.imports.keys import respell
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.nemo_rl.layouts import (
     engine_layout,
@@ -35,6 +36,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = overrides_of(files, answers, framework)
+    respell(overrides, answers.respelt)
     take(answers.values, overrides)
     interpolate(overrides, framework, answers.values)
     settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))

@@ -7,6 +7,7 @@ from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
+from automap.planner.imports.keys import respell
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.placing import placement_of
@@ -33,6 +34,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
+    respell(overrides, answers.respelt)
     take(answers.values, overrides, framework)
     settings = Settings(
         framework,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.finishing import imported, reasons_first
+from automap.planner.imports.keys import respell
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
@@ -38,6 +39,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides, algorithm = overrides_of(files, answers, framework, node.gpus_per_node)
+    respell(overrides, answers.respelt)
     take(answers.values, overrides, framework)
     settings = Settings(
         framework,

@@ -10,7 +10,7 @@ from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import Dialect, job_of, prints
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import renamed
+from automap.planner.imports.keys import renamed, respell
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import engine_named
 from automap.planner.imports.placing import placement_of
@@ -47,6 +47,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
+    respell(overrides, answers.respelt)
     renamed(overrides, framework)
     _take(answers.values, overrides)
     renamed(overrides, framework)

@@ -1,5 +1,7 @@
 """`automap advise`: which lines of a launch to change, and what that is worth."""
 
+from dataclasses import replace
+
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -75,7 +77,7 @@ def run_advise(given: AdviseArguments) -> None:
 def _show(advice: Advice, given: AdviseArguments) -> None:
     out = console.stdout_console()
     if not given.show.quiet:
-        _show_launch(advice, out)
+        _show_launch(advice, given, out)
         for number, change in enumerate(advice.changes, 1):
             _show_change(number, change, advice.target, out)
         out.print()
@@ -87,6 +89,7 @@ def _write(
 ) -> None:
     """The launch with all changes, as a file."""
     lines = [line for change in advice.changes for line in change.lines]
+    answers = replace(answers, respelt={each.key: each.meant for each in advice.misspelt})
     with reporting_launch(given.files, refused="cannot be written"):
         written = rewrite(files, advice.target, answers, lines)
     output = given.write or ""
@@ -94,7 +97,7 @@ def _write(
     show_rewritten(written, output, files)
 
 
-def _show_launch(advice: Advice, out: Console) -> None:
+def _show_launch(advice: Advice, given: AdviseArguments, out: Console) -> None:
     """The launch as it is: what is wrong with it first, then its seconds."""
     where = f"{formats.printable(advice.file)} line {advice.line}"
     if advice.unfit:
@@ -107,6 +110,7 @@ def _show_launch(advice: Advice, out: Console) -> None:
     if advice.out_of_memory_probability is not None:
         chance = formats.chance(advice.out_of_memory_probability)
         out.print(Text(f"{where}: may run out of memory ({chance})", style="bold yellow"))
+    _show_misspelt(advice, given, out)
     told = [each for each in advice.remarks if each.kind != "not priced" or _is_of_setting(each)]
     for kind, heading in SHOWN.items():
         show_remarks([each for each in told if each.kind == kind], heading, out)
@@ -115,6 +119,19 @@ def _show_launch(advice: Advice, out: Console) -> None:
         if advice.hazards:
             took = f"were it to run as it says, {took}"
         out.print(Text(f"{where}: {took} per iteration"), soft_wrap=True)
+
+
+def _show_misspelt(advice: Advice, given: AdviseArguments, out: Console) -> None:
+    """Keys that no one reads as they are written, and what they are read as here."""
+    if not advice.misspelt:
+        return
+    done = "and put right in what is written" if given.write else "and put right with --write"
+    heading = f"misspelt, read here as they are meant, {done}"
+    out.print(Text(f"\n{heading}", style="bold"), soft_wrap=True)
+    for each in advice.misspelt:
+        where = f"{each.file}:{each.line}" if each.line else each.file
+        told = f"{where}: {each.key} is no key of {advice.target}: {each.meant}"
+        out.print(Text(f"  {formats.printable(told)}"), soft_wrap=True)
 
 
 def _show_reasons(heading: str, reasons: list[Reason], out: Console) -> None:

@@ -1,14 +1,16 @@
 """A launch that is given to another framework's importer is refused by its own framework's name."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
 from automap.planner.errors import NotImportableError, SpecError
 from automap.planner.frameworks import framework, framework_names
-from automap.planner.imports import Answers, LaunchFile
+from automap.planner.imports import Answers, Imported, LaunchFile
 from automap.planner.imports.importing import import_launch, recognised
+from automap.planner.spec import LengthSpec
 from benchmarks.imports import imported
 from benchmarks.launch_corpus import corpus
 
@@ -108,6 +110,49 @@ def test_a_key_that_is_missing_because_it_is_misspelt_is_named(target: str) -> N
     files = [_misspelt(file, right, wrong) for file in written.files]
     found = told(files, target)
     assert any(wrong in each and f"did you mean {right}?" in each for each in found), found
+
+
+@pytest.mark.parametrize("target", framework_names())
+def test_a_misspelt_key_is_read_as_the_one_that_is_meant_where_that_is_said(target: str) -> None:
+    name, right, wrong = MISSPELT[framework(target).name]
+    [written] = [each for each in corpus(framework(target).name) if each.name == name]
+    files = [_misspelt(file, right, wrong) for file in written.files]
+    with pytest.raises(NotImportableError) as refused:
+        import_launch(files, target, Answers("h100"))
+    assert refused.value.misspelt == {wrong: right}
+    meant, as_written = (
+        _told_or_settings(each, target, respelt)
+        for each, respelt in ((files, {wrong: right}), (written.files, {}))
+    )
+    assert meant == as_written
+
+
+def _told_or_settings(
+    files: Sequence[LaunchFile], target: str, respelt: dict[str, str]
+) -> list[str] | dict[str, str]:
+    length = LengthSpec.model_construct(None, **dict.fromkeys(LengthSpec.model_fields))
+    length = length.model_copy(update={"mean": 200.0})
+    try:
+        answers = Answers("h100", {}, length, length, respelt=respelt)
+        return {each.key: each.value for each in import_launch(files, target, answers).settings}
+    except NotImportableError as error:
+        return [each.summary for each in error.reasons]
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        # Long in common, and another word all the same.
+        "actor_rollout_ref.actor.optim.lrs",
+        "actor_rollout_ref.actor.ppo_things",
+    ],
+)
+def test_a_key_that_may_be_meant_for_several_or_for_none_is_left(unlike: str) -> None:
+    [written] = [each for each in corpus("verl") if each.name == "grpo-7b"]
+    text = written.files[0].text.replace("$@", f"{unlike}=1")
+    found = imported(replace(written, files=(LaunchFile("a.sh", text),)))
+    assert isinstance(found, Imported)
+    assert found.misspelt == {}
 
 
 def _misspelt(file: LaunchFile, right: str, wrong: str) -> LaunchFile:

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,11 @@ from automap.planner.imports.importing import import_launch
 from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
-from automap.planner.spec import JobSpec
-from automap.planner.studies.advice import _is_worth, advise
+from automap.planner.spec import JobSpec, LengthSpec
+from automap.planner.studies.advice import advise
+from automap.planner.studies.advice_pricing import Pricer
 from automap.planner.studies.advice_result import Advice
+from automap.planner.studies.advice_steps import _is_worth
 from tests.helpers.framework_plans import Wanted, plan_of, spec_of
 
 TARGET = "verl@0.9.1"
@@ -267,3 +270,63 @@ def test_a_launch_that_may_run_out_of_memory_is_told_so_and_mended() -> None:
         last = advice.changes[-1].out_of_memory_probability
         assert last is not None
         assert last <= 0.05 + 2e-3
+
+
+HYBRID = Path(__file__).parents[3] / "benchmarks" / "launches" / "openrlhf" / "hybrid-grpo.sh"
+SHARE = "--vllm.gpu_memory_utilization"
+
+
+def hybrid(share: str) -> tuple[list[LaunchFile], Answers]:
+    """A launch of OpenRLHF whose engines take a share of the memory."""
+    text = HYBRID.read_text(encoding="utf-8")
+    assert f"{SHARE} 0.6" in text
+    length = LengthSpec.model_construct(None, **dict.fromkeys(LengthSpec.model_fields))
+    prompt, response = (length.model_copy(update={"mean": mean}) for mean in (120.0, 300.0))
+    text = text.replace(f"{SHARE} 0.6", f"{SHARE} {share}")
+    return [LaunchFile("launch.sh", text)], Answers("h100", {}, prompt, response)
+
+
+def test_a_cache_that_does_not_fit_becomes_the_largest_that_does() -> None:
+    """Not the plan's own, which is as small as its lengths allow."""
+    files, given = hybrid("0.9")
+    target = "openrlhf@0.11.2"
+    advice = advise(files, target, given)
+    assert advice.unfit
+    assert advice.left == []
+    lines = [line for change in advice.changes for line in change.lines]
+    [share] = [float(line.after) for line in lines if line.name == SHARE]
+    pricer = Pricer(files, target, given)
+    # It fits whichever of the changes are taken.
+    for end in range(1, len(advice.changes) + 1):
+        taken = [line for change in advice.changes[:end] for line in change.lines]
+        assert pricer.with_lines(taken).faults == (False, 0)
+    more = [
+        each.model_copy(update={"after": f"{share + 0.015}"})
+        for each in lines
+        if each.name == SHARE
+    ]
+    others = [each for each in lines if each.name != SHARE]
+    assert pricer.with_lines([*others, *more]).faults > (False, 0)
+
+
+def test_a_cache_that_fits_is_left_as_it_is_written() -> None:
+    files, given = hybrid("0.6")
+    advice = advise(files, "openrlhf@0.11.2", given)
+    assert advice.unfit == []
+    assert advice.changes
+    assert SHARE not in {line.name for change in advice.changes for line in change.lines}
+
+
+@pytest.mark.slow
+def test_a_launch_that_says_a_share_is_told_another_share_and_no_bytes_beside_it() -> None:
+    script = export(changed(tensor=4), TARGET).script
+    key = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    greedy = re.sub(rf"{re.escape(key)}=[0-9.]+", f"{key}=0.97", script)
+    greedy = re.sub(r"\S*kv_cache_memory_bytes=[0-9]+\S*\n", "\n", greedy)
+    advice = advice_on(greedy)
+    assert advice.unfit or advice.hazards
+    assert advice.left == []
+    lines = {line.name: line.after for change in advice.changes for line in change.lines}
+    assert not any("kv_cache_memory_bytes" in name for name in lines)
+    planned = {each.key: each.value for each in export(best(), TARGET, spare_cache=False).settings}
+    assert float(planned[key]) + 0.1 < float(lines[key]) < 0.97
