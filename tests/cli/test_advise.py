@@ -38,7 +38,7 @@ def test_advice_is_lines_to_change_with_what_they_are_worth(
 def test_an_argument_that_is_not_there_is_not_to_be_added_without_a_value(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    launch = str(ROOT / "benchmarks" / "launches" / "openrlhf" / "hybrid-grpo.sh")
+    launch = str(ROOT / "benchmarks" / "launches" / "openrlhf" / "hybrid-ppo.sh")
     code, out, _ = call(capsys, "advise", launch, *GIVEN)
     assert (code, "add: --ds.ring_attn_size 2" in out) == (0, True)
     assert "add:\n" not in out.replace("add: \n", "add:\n")

@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_said_first_with_its_bytes_and_then_fits() -> None:
 @pytest.mark.slow
 def test_what_does_not_fit_alone_says_what_it_needs() -> None:
     # Whole weights on each GPU leave no place for the optimizer's state as well.
-    wanted = Wanted(model="qwen2.5-7b", tensor=1, recompute="full", micro_batch=1)
+    wanted = Wanted(num_nodes=1, tensor=1, recompute="full", micro_batch=1)
     advice = advice_on(export(plan_of(wanted), TARGET, spare_cache=False).script)
     [change] = [change for change in advice.changes if change.what == [OFFLOAD]]
     assert [reason.summary for reason in change.alone_reasons]
