@@ -23,7 +23,7 @@ RUN python page/scripts/documents.py page/generated
 
 FROM node:22-slim AS page
 WORKDIR /app/page
-COPY page/package.json page/package-lock.json ./
+COPY page/.npmrc page/package.json page/package-lock.json ./
 RUN npm ci --no-audit --no-fund
 COPY page ./
 COPY --from=description /app/page/generated generated

@@ -20,7 +20,7 @@ JOBS: dict[str, JobSpec] = {
     ),
     "grpo, mixture": small_job(
         models={"actor": MIXTURE, "reference": MIXTURE, "reward": {"function": True}},
-        cluster__pools=[pool(2, name="h100", gpu="h100-80gb-sxm")],
+        cluster__pools=[pool(3, name="h100", gpu="h100-80gb-sxm")],
     ),
     "remax": small_job("remax"),
     "ppo on two pools": small_job(
