@@ -18,6 +18,8 @@ from tests.deploy.dockerfiles import ROOT, USER, Instruction, instructions
 
 OF_THIS_MACHINE = ("apt-get", "executor-cpu.lock")
 PAGE_STAGES = ("description", "page")
+IGNORED = ("node_modules", "generated")
+"""Folders of the page that .dockerignore leaves out."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK_UP = """
 import fcntl, socket, struct
@@ -55,10 +57,14 @@ class Image:
         ]
 
     def build(self) -> None:
-        skipped = False
+        skipped, folders = False, dict[str, str]()
+        stage = ""
         for each in instructions(self.file):
             if each.name == "FROM":
-                stage = each.text.partition(" AS ")[2]
+                folders[stage] = self.folder
+                base, _, stage = each.text.partition(" AS ")
+                # A stage goes on where the one that it is made from ended.
+                self.folder = folders.get(base, "/")
                 skipped = stage in PAGE_STAGES and not (ROOT / "page").exists()
             elif not skipped:
                 self.add(each)
@@ -83,7 +89,9 @@ class Image:
     def _copied(self, source: str, target: str, sources: list[str]) -> str:
         place = f"$image{self.folder}/{target}"
         if (ROOT / source).is_dir():
-            return f"mkdir -p {place} && cp -a {ROOT}/{source}/. {place}/"
+            left_out = " ".join(f"--exclude=./{each}" for each in IGNORED)
+            packed = f"tar -C {ROOT}/{source} {left_out} -c ."
+            return f"mkdir -p {place} && {packed} | tar -x -C {place}"
         if target.endswith("/") or len(sources) > 1:
             return f"mkdir -p {place} && cp {ROOT}/{source} {place}"
         return f"mkdir -p $(dirname {place}) && cp {ROOT}/{source} {place}"

@@ -220,7 +220,7 @@ def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:
     # A simpler plan may stand for the best, so its gap need not be zero.
     assert "the search is complete" in plan.search.stopped
     assert "the search is complete" in plain.search.stopped
-    assert plan.iteration_seconds < 0.98 * plain.iteration_seconds
+    assert plan.iteration_seconds < 0.99 * plain.iteration_seconds
     generate = call_of(plan, "actor.generate")
     assert generate.tail is not None
     assert generate.parallelism is not None
