@@ -362,11 +362,12 @@ def test_a_plan_with_a_job_that_is_not_over_stays(database: Database, queued: UU
         pytest.raises(ConflictError) as caught,
         database.transaction() as session,
     ):
-        plan_records.delete_finished_plan(session, plan_id)
+        plan_records.delete_plan(session, plan_id)
     assert refusal_of(caught.value).type == "/problems/conflict"
     finish(database, taken(database))
     with database.transaction() as session:
-        assert plan_records.delete_finished_plan(session, plan_id)
+        plan_records.delete_plan(session, plan_id)
+    with database.transaction() as session:
         assert session.get(JobRow, queued) is None  # its runs are forgotten with it
         assert session.get(PlanRow, plan_id) is None
 
