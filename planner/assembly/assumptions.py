@@ -54,8 +54,14 @@ def _functions_without_seconds(job: Job) -> Iterator[str]:
 def _one_after_the_other(job: Job) -> Iterator[str]:
     """Name the functions and services whose one process takes long for a batch."""
     for call in job.dataflow.calls:
-        seconds = call.fixed_seconds or 0.0
-        if seconds > SLOW_FUNCTION_SECONDS and job.spec.models[call.role].open_requests == 1:
+        if call.fixed_seconds is None:
+            continue
+        model = job.spec.models[call.role]
+        served = model if model.remote is None else model.remote
+        seconds = call.num_sequences * served.seconds_per_response
+        # Of a service whose rate takes longer, more processes would get no more.
+        alone = model.open_requests == 1 and seconds >= call.fixed_seconds - 1e-6
+        if alone and seconds > SLOW_FUNCTION_SECONDS:
             yield (
                 f"models.{call.role}: one process takes {seconds:,.3g} s to score "
                 f"{call.num_sequences:,} responses one after the other; give a concurrency, which "
@@ -252,13 +258,10 @@ def _another_target(job: Job) -> Iterator[str]:
     if job.target not in FRAMEWORKS:
         yield f"search.target: any, {why}; no software is known to run all of what was searched"
         return
-    others = [
-        target.name
-        for target in FRAMEWORKS
-        if target is not job.target and refusal(target, job.spec, job.dataflow, job.models) is None
-    ]
-    also = f"; {' and '.join(others)} can, too (--target)" if others else ""
-    yield f"search.target: {job.target.name}, {why}{also}"
+    yield (
+        f"search.target: {job.target.name}, the first framework that can, {why}; "
+        "automap compare SPEC --targets all has the others"
+    )
 
 
 def _slow_networks(job: Job) -> Iterator[str]:

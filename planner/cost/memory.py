@@ -279,7 +279,18 @@ def home_resident_bytes(
         gradients=np.where(state_away, 0, gradients),
         optimizer=np.where(optimizer_away, 0, optimizer),
     )
-    return resident, np.where(optimizer_away, optimizer, 0) + np.where(weights_away, weights, 0)
+    host = np.where(optimizer_away, optimizer, 0) + np.where(weights_away, weights, 0)
+    if model.trainable and workload.optimizer_cpu_offload:
+        host = host + _host_gradient_bytes(model, workload, layouts)
+    return resident, host
+
+
+def _host_gradient_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """Bytes per GPU [layout] of pinned memory that gradients are copied to for their update."""
+    parameters = stage_parameters(model, layouts)
+    updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
+    gradients: IntArray = stack_of(workload).memory.gradient_bytes * updated
+    return gradients
 
 
 def shadow_resident_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:

@@ -136,13 +136,14 @@ class Pricing(GenerationPricing):
                 self._model(call),
                 call,
                 priced.workload,
-                self.as_copied(pool),
+                pool,
                 self.profile(pool),
                 layouts,
                 micro_batch_size=micro_batch_size[numbers],
                 recompute=recompute[numbers],
                 rows=numbers if rows is None else rows[numbers],
                 dealt=self.job.target.deals_tokens,
+                state_pool=self.as_copied(pool),
             )
 
         estimates = self._by_engine(self._model(call).role, layouts, rows, price)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from automap.planner.frameworks.description import JOB
-from automap.planner.imports.settings import Settings
+from automap.planner.imports.settings import MAX_SHOWN, Settings
 
 OFFLOAD, FRACTION = "optimizer_cpu_offload", "optimizer_offload_fraction"
 OVERLAP, PRECISION_AWARE = "overlap_cpu_optimizer_d2h_h2d", "use_precision_aware_optimizer"
@@ -38,6 +38,10 @@ def _updates_on_host(settings: Settings, optimizer: str, role: str) -> bool:
         return False
     key, given = settings.key(OFFLOAD, role), settings.given(OFFLOAD, role)
     share = settings.value(FRACTION, role)
+    is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1
+    if share is not None and not is_share:
+        told = f"{settings.where(FRACTION, role)}: {str(share)[:MAX_SHOWN]} is no share"
+        settings.refuse(told, "give a number from 0 to 1")
     part = isinstance(share, int | float) and share < 1
     if not part and optimizer == "adam":
         _note_masters(settings, role)

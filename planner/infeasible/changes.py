@@ -86,17 +86,17 @@ def across_nodes(spec: JobSpec) -> list[Change]:
 
 
 def optimizer_on_host(spec: JobSpec) -> list[Change]:
-    """The optimizer updated on the host, where the target that the spec names can have that."""
-    workload = spec.workload
-    is_open = workload.optimizer == "adam" and not workload.optimizer_cpu_offload
-    if spec.search.target is None or not is_open:
+    """The optimizer updated on the host, where the job's target can have that."""
+    workload, job = spec.workload, resolve(spec)
+    if workload.optimizer != "adam" or workload.optimizer_cpu_offload:
         return []
     update = {"workload": workload.model_copy(update={"optimizer_cpu_offload": True})}
     changed = spec.model_copy(update=update)
-    if not any(model.trainable for model in resolve(spec).models.values()):
+    if not any(model.trainable for model in job.models.values()):
         return []
     try:
-        resolve(changed)
+        if resolve(changed).target is not job.target:
+            return []
     except SpecError:
         return []
     text = "update the optimizer on the host (workload.optimizer_cpu_offload: true)"

@@ -88,8 +88,8 @@ def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     """No single change helps: the first two that do together, or else all."""
     alone = (
         "no single change makes it fit: neither what the constraints forbid, nor groups across "
-        f"nodes, an optimizer on the host, larger GPUs, up to {MOST_NODES} nodes, rollouts in "
-        f"fewer bits, adapters, or responses of at most {SHORTEST_RESPONSE} tokens"
+        f"nodes, larger GPUs, up to {MOST_NODES} nodes, rollouts in fewer bits, adapters, or "
+        f"responses of at most {SHORTEST_RESPONSE} tokens"
     )
     everything = probe.all_changes(spec)
     if everything is None and probe.overdue:

@@ -107,13 +107,17 @@ def between_calls(
 def _parts(
     kind: TermKind, priced: PricedCall, measured: Observed
 ) -> list[tuple[TermKind, float, float]]:
-    """(term, predicted, measured) seconds of a call; a generation's reshard is its own term."""
+    """(term, predicted, measured) seconds of a call; a generation's reshard is its own term.
+
+    What lies between it and the next call is no part of what a run measures of it.
+    """
     resharding = measured.transition_seconds
+    predicted = priced.seconds - priced.seconds_by_part.between
     if kind != "generate" or resharding is None:
-        return [(kind, priced.seconds, measured.seconds)]
+        return [(kind, predicted, measured.seconds)]
     transition = priced.seconds_by_part.transition
     return [
-        (kind, priced.seconds - transition, measured.seconds - resharding),
+        (kind, predicted - transition, measured.seconds - resharding),
         ("transition", transition, resharding),
     ]
 

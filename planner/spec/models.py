@@ -10,6 +10,9 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.errors import FieldValueError
 from automap.planner.spec.base import PositiveFloat, PositiveInt, SpecModel
 
+MOST_UNASKED = 64
+"""Most processes of a run that a service's rate brings about without a stated concurrency."""
+
 
 class LoraSpec(SpecModel):
     """Low-rank adapters on every linear layer; the base weights are frozen."""
@@ -31,7 +34,7 @@ class RemoteSpec(SpecModel):
     concurrency: PositiveInt | None = Field(
         default=None,
         description="Requests that are open at once, a process each; default: as many as "
-        "requests_per_second needs, else one",
+        f"requests_per_second needs, at most {MOST_UNASKED}, else one",
     )
 
     @model_validator(mode="after")
@@ -132,4 +135,5 @@ class ModelSpec(SpecModel):
         if self.remote is None:
             return self.concurrency or 1
         rate, each = self.remote.requests_per_second, self.remote.seconds_per_response
-        return self.remote.concurrency or max(ceil((rate or 0.0) * each - 1e-9), 1)
+        needed = min(ceil((rate or 0.0) * each - 1e-9), MOST_UNASKED)
+        return self.remote.concurrency or max(needed, 1)

@@ -185,8 +185,8 @@ class SearchSpec(SpecModel):
         f"automap (its own executor), a framework of one version ({', '.join(_FRAMEWORKS)}; a "
         "name alone means that version), or "
         "any (all that can be priced, for research). Default: "
-        "automap, and any where automap cannot run the job or a strategy is asked for, which the "
-        "plan states",
+        "automap; where that cannot run the job the first framework that can, which the plan "
+        "states; any where none can, or a strategy is asked for",
     )
     max_out_of_memory_probability: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,

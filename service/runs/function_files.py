@@ -16,7 +16,9 @@ from automap.service.errors.fields import FieldError, shown
 MOST_BYTES = 2**20
 """A larger file is left to the run."""
 _OURS = "automap."
-_DYNAMIC = frozenset({"__getattr__", "globals", "vars", "setattr", "exec", "eval"})
+_DYNAMIC = frozenset(
+    {"__getattr__", "globals", "locals", "vars", "setattr", "exec", "eval", "modules", "__dict__"}
+)
 """What a file names that may make names of its own."""
 _MOST_NAMES = 10
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -126,7 +128,9 @@ def _is_dynamic(tree: ast.Module) -> bool:
             named = each.id if isinstance(each, ast.Name) else each.name
             if named in _DYNAMIC:
                 return True
-        if isinstance(each, ast.Global):
+        if isinstance(each, ast.Attribute) and each.attr in _DYNAMIC:
+            return True
+        if isinstance(each, ast.Global | ast.Match):
             return True
     return False
 

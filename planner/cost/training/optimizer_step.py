@@ -150,11 +150,13 @@ def optimizer_seconds(
         on_gpu = context.profile.memory_bound(
             3 * stack_of(workload).memory.gradient_bytes * updated
         )
-        return Timed(on_gpu.seconds + host_seconds(context.pool, workload, updated), on_gpu.source)
+        return Timed(
+            on_gpu.seconds + host_update_seconds(context.pool, workload, updated), on_gpu.source
+        )
     return context.profile.memory_bound(optimizer_traffic_bytes(workload) * updated)
 
 
-def host_seconds(pool: Pool, workload: WorkloadSpec, updated: IntArray) -> FloatArray:
+def host_update_seconds(pool: Pool, workload: WorkloadSpec, updated: IntArray) -> FloatArray:
     """Seconds in which the host updates so many of a GPU's parameters [layout].
 
     Megatron-core's HybridDeviceOptimizer copies gradients to pinned memory, updates there with

@@ -75,6 +75,7 @@ def price_train(
     adapters: Adapters = "all",
     drops_tokens: bool = False,
     dealt: bool = True,
+    state_pool: Pool | None = None,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
@@ -123,7 +124,7 @@ def price_train(
             pipeline_share=constants.PIPELINE_WAIT_SHARE,
         ),
     )
-    away, held = offloaded(model, workload, pool, layouts)
+    away, held = offloaded(model, workload, state_pool or pool, layouts)
     seconds = replace(step.times(updates), transition=away[rows])
     transient = _transient_bytes(
         context,

@@ -227,7 +227,7 @@ def test_a_job_that_automap_cannot_run_is_planned_for_the_first_that_can(
     again = resolve(job.spec)
     assert (again.target, again.spec) == (VERL, job.spec)
     (line,) = [line for line in warnings(job) if line.startswith("search.target: ")]
-    assert line.startswith("search.target: verl@0.9.1, as automap cannot run this job")
+    assert line.startswith("search.target: verl@0.9.1, the first framework that can, as automap")
     named = job_of(**changes, search__target="verl")
     assert named.spec.workload == job.spec.workload
 
