@@ -50,10 +50,15 @@ class _Rules:
 
     @property
     def transfer(self) -> str:
-        """Kind of quantity of a reshard, a reload and a weight sync."""
+        """Kind of quantity of a weight sync."""
+        return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
+
+    @property
+    def transition(self) -> str:
+        """Kind of quantity of a reshard and of what moves to and from the host for a call."""
         if self.tells_host_work and self.pricing.system.host_copy_bytes_per_second is not None:
             return HOST_WORK
-        return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
+        return self.transfer
 
     def kind(self, call: CallPlan) -> str:
         """Kind of quantity of a call's seconds; scoring runs the products of training."""
@@ -108,7 +113,7 @@ class _Rules:
         on_host = min(self._on_host(call, price.estimates.seconds), price.seconds - moved)
         widths = [
             self._widths(price.seconds - moved - on_host, self.kind(call)),
-            self._widths(moved, self.transfer),
+            self._widths(moved, self.transition),
         ]
         if on_host:
             widths.append(self._widths(on_host, HOST_WORK))

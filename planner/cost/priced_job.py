@@ -76,7 +76,7 @@ class PricedJob:
         admission = Admission.of(self.job, call)
         if call.model is None or not (admission is None or admission.drains):
             return 0.0, 0.0
-        handover = self.system.handover_seconds(call.num_sequences, self._longest)
+        handover = self.system.handover_seconds(call.num_sequences * self._longest)
         last = [each.id for each in self.job.dataflow.calls if each.kind == "train"][-1:]
         follows = [call.id] == last and not self._between_calls(pool)
         return handover, self.system.iteration_seconds if follows else 0.0

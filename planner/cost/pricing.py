@@ -236,10 +236,15 @@ class Pricing(GenerationPricing):
 
     @property
     def transfer_kind(self) -> intervals.Kind:
-        """The kind of quantity that the seconds are in which weights and their state move."""
+        """The kind of quantity that the seconds of a weight sync are."""
+        return intervals.transfer_kind(multi_node=self.multi_node)
+
+    @property
+    def transition_kind(self) -> intervals.Kind:
+        """The kind of quantity that a call's reshard, offload and reload are."""
         if self.system.host_copy_bytes_per_second is not None:
             return "host work of RL frameworks"
-        return intervals.transfer_kind(multi_node=self.multi_node)
+        return self.transfer_kind
 
     def host_seconds(self, call: Call, pool: Pool, parts: SecondsColumns) -> float:
         """Seconds of a call's price that its framework's driver or an optimizer on the host takes.
@@ -257,7 +262,7 @@ class Pricing(GenerationPricing):
         on_host = min(self.host_seconds(call, pool, parts), seconds - transition)
         kinds: list[tuple[float, intervals.Kind]] = [
             (seconds - transition - on_host, self.interval_kind(call, self._model(call), pool)),
-            (transition, self.transfer_kind),
+            (transition, self.transition_kind),
             (on_host, "host work of RL frameworks"),
         ]
         return intervals.call_bounds(kinds, deviation=deviation)

@@ -30,9 +30,9 @@ class RlSystem:
     averages_responses: bool = False
     """Whether its average sequence length leaves the prompt out."""
 
-    def handover_seconds(self, num_sequences: int, longest: int) -> float:
-        """Seconds in which its driver hands one call a batch padded to its longest sequence."""
-        return self.handover_seconds_per_token * num_sequences * longest
+    def handover_seconds(self, padded_tokens: int) -> float:
+        """Seconds in which its driver hands one call a batch, padded to its longest sequence."""
+        return self.handover_seconds_per_token * padded_tokens
 
 
 UNKNOWN = RlSystem("")

@@ -54,7 +54,7 @@ def groups_of(study: Study) -> list[Group]:
             kind = study.pricing.interval_kind(call, whole, pool)
             members.setdefault((noun + where, kind), set()).add((index, number))
     groups = [Group(name, kind, frozenset(m)) for (name, kind), m in members.items()]
-    moving = study.pricing.transfer_kind
+    moving = study.pricing.transition_kind
     return [*groups, Group("moving weights", moving, frozenset())]
 
 

@@ -90,7 +90,9 @@ def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
     """Every call, reshard and weight sync of the plan."""
     calls = {call.id: call for call in plan.calls}
     pricing = pricing_of(study.job, plan.placement().copies)
-    transfer = exp(SPREADS[pricing.transfer_kind]) - 1
+    moving, syncing = (
+        exp(SPREADS[kind]) - 1 for kind in (pricing.transition_kind, pricing.transfer_kind)
+    )
     for index, call in enumerate(study.job.dataflow.calls):
         planned = calls[call.id]
         seconds = planned.end_seconds - planned.start_seconds
@@ -100,14 +102,14 @@ def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
         moved = planned.seconds_by_part.transition
         if call.kind == "generate" and moved > 0:
             factors = partial(_of_reshard, study, index)
-            yield Subject(f"{call.id} reshard", "reshard", moved, transfer, factors)
+            yield Subject(f"{call.id} reshard", "reshard", moved, moving, factors)
     for sync in study.problem.syncs:
         if selected.copy_rows[sync.shadow] is not None:
             target = study.tables.copies[sync.shadow].id
             done = next(s for s in plan.transitions if s.target_copy == target)
             seconds = done.end_seconds - done.start_seconds
             factors = partial(_of_sync, study, (sync.home, sync.shadow))
-            yield Subject(f"{done.role}.sync", "weight_sync", seconds, transfer, factors)
+            yield Subject(f"{done.role}.sync", "weight_sync", seconds, syncing, factors)
 
 
 def _of_call(study: Study, index: int, factor: float) -> Factors:

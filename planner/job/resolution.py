@@ -42,8 +42,8 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     """The job that a spec describes; `program` replaces the built-in of that name.
 
     What the spec leaves open of the workload is as its target has it: the one that it names, or
-    where it names none and automap cannot run it, the first that can. Without
-    `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
+    where it names none and automap cannot run it, the first that can. Without `with_profiles` the
+    folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
         SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
@@ -62,8 +62,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
             remedy=f"stay within {MAX_SEQUENCES:.0e}",
         )
     pools = _pools(spec if with_profiles else _without_profiles(spec))
-    dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
-    models = _models(spec, dataflow)
+    dataflow, models = _traced(spec, program)
     target = target_of(spec, dataflow, models)
     if target is UNKNOWN and (found := _inside_the_first(spec, program)) is not None:
         spec, dataflow, models, target = found
@@ -91,11 +90,15 @@ def _inside_the_first(
     """
     for target in () if pools_of_cores(spec) else FRAMEWORKS:
         filled = filled_in(spec, target)
-        dataflow = with_streaming(_dataflow(filled, program), wanted=filled.search.streaming)
-        models = _models(filled, dataflow)
+        dataflow, models = _traced(filled, program)
         if refusal(target, filled, dataflow, models) is None:
             return filled, dataflow, models, target
     return None
+
+
+def _traced(spec: JobSpec, program: Program | None) -> tuple[Dataflow, dict[str, Model]]:
+    dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
+    return dataflow, _models(spec, dataflow)
 
 
 def with_table(job: Job, target: Target) -> Job:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from automap.planner.errors import PlanningError
 from automap.planner.job.resolution import resolve
+from automap.planner.job.targets import UNKNOWN
 from automap.planner.plan.types import CallPlan, Plan, ResultModel
 from automap.planner.spec import JobSpec
 from automap.planner.studies.planned import best_plan
@@ -48,17 +49,18 @@ def schedules(spec: JobSpec, *, tell: Callable[[str], None] = lambda _: None) ->
     found: list[ScheduleCost] = []
     for name, changes in _schedules(spec):
         tell(name)
+        # Named, as without a name one target would decide what the spec leaves open.
+        target = spec.search.target or ANY.name
         search = spec.search.model_copy(
-            update={"strategy": None, "simplicity_tolerance": 0.0, **changes}
+            update={"target": target, "strategy": None, "simplicity_tolerance": 0.0, **changes}
         )
         wanted = JobSpec.model_validate(
             {**spec.model_dump(exclude_unset=True), "search": search.model_dump()}
         )
         try:
             job = resolve(wanted)
-            if search.target is None:
-                probability = job.max_out_of_memory_probability
-                job = replace(job, target=replace(ANY, max_out_of_memory_probability=probability))
+            if spec.search.target is None:
+                job = replace(job, target=UNKNOWN)
             plan = best_plan(job)
         except PlanningError as error:
             plan, reason = None, str(error)

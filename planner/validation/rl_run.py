@@ -129,7 +129,7 @@ class Run:
 
     def handover_seconds(self, system: RlSystem, *, calls: int) -> float:
         """Seconds in which the framework's driver hands the batch to so many calls."""
-        return calls * system.handover_seconds_per_token * self.padded_tokens
+        return calls * system.handover_seconds(self.padded_tokens)
 
     def generation_seconds(self, *, from_home: bool) -> float:
         """Seconds to generate the iteration's responses; with `from_home` the reshard as well."""

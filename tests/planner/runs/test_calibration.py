@@ -25,6 +25,7 @@ from automap.planner.runs.calibration import Observed, between_calls, calibrate,
 from automap.planner.runs.drift_detection import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.runs.iterations import Window
+from automap.planner.runs.priced_by import bases_of
 from automap.planner.runs.suggestion import drift_of_window, planned_seconds
 from automap.planner.spec import ConstraintsSpec, LoraSpec
 from automap.service.cli.inputs.metric_logs import read_log
@@ -34,6 +35,7 @@ from automap.service.runs.drift_report import drift_of, drift_summary
 from tests.cli.commands import call
 from tests.helpers.measured_profiles import tiny_spec
 from tests.helpers.profile_folders import profile_folder
+from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.tiny_runs import KERNELS, VERL, plain_plan, run_report
 
 
@@ -128,6 +130,25 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     assert evidence_of(plan, calls, version, run="run") == evidence
     again = calibrate(version, tmp_path / "again", evidence, [between])
     assert again.between == [between]
+
+
+def test_a_run_that_its_framework_times_as_planned_teaches_no_factor(tmp_path: Path) -> None:
+    """Seconds around the calls are in a plan for NeMo-RL, and in the timer of none of them."""
+    models = {role: {"architecture": "qwen2.5-1.5b"} for role in ("actor", "reference")}
+    plan = make_plan(
+        small_job(
+            models=models | {"reward": {"function": True}},
+            cluster__pools=[pool(2)],
+            search__target="nemo-rl",
+        )
+    )
+    assert sum(call.seconds_by_part.between for call in plan.calls) == pytest.approx(4.0)
+    measured = [Observed(call.id, call.measurable_seconds, 5) for call in plan.calls]
+    (base,) = bases_of([plan])
+    evidence = evidence_of(plan, measured, base.materialised(tmp_path), run="run")
+    assert {each.call for each in evidence} >= {"actor.generate", "actor.train"}
+    for each in evidence:
+        assert each.measured / each.predicted == pytest.approx(1.0, rel=1e-4), each
 
 
 def test_a_run_as_its_plan_with_what_lies_between_calls_has_not_drifted(tmp_path: Path) -> None:
