@@ -191,8 +191,7 @@ def _nothing_between_calls(job: Job) -> Iterator[str]:
 def _frameworks_driver(job: Job) -> Iterator[str]:
     """Say what the prices have of the target's driver, as its iterations were measured."""
     pricing = Pricing(job)
-    seconds = [pricing.driver_seconds(call, job.pools[0]) for call in job.dataflow.calls]
-    handed, around = (sum(each) for each in zip(*seconds, strict=True))
+    handed, around = pricing.iteration_driver_seconds()
     if handed + around:
         fixed = f" and {around:.3g} s around its calls" if around else ""
         yield (

@@ -9,7 +9,7 @@ from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.generation.continuous import Admission
 from automap.planner.cost.operators.profile import Profile, load_profile, measured_profile
-from automap.planner.cost.rl_systems import RlSystem, system_of
+from automap.planner.cost.rl_systems import UNKNOWN, RlSystem, system_of
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job, Model
 from automap.planner.profiles.corrections import RoleClass, TermKind
@@ -52,7 +52,7 @@ class PricedJob:
     @cached_property
     def system(self) -> RlSystem:
         """The RL framework that is to run the plan; it adds nothing where it was not measured."""
-        return system_of(self.job.target.name)
+        return system_of(self.job.target.name) if self.job.counts_driver else UNKNOWN
 
     def as_copied(self, pool: Pool) -> Pool:
         """The pool with a host link no faster than the framework copies to and from the host."""
@@ -80,6 +80,11 @@ class PricedJob:
         last = [each.id for each in self.job.dataflow.calls if each.kind == "train"][-1:]
         follows = [call.id] == last and not self._between_calls(pool)
         return handover, self.system.iteration_seconds if follows else 0.0
+
+    def iteration_driver_seconds(self) -> tuple[float, float]:
+        """Seconds of the driver in an iteration: (handing all calls their batches, after them)."""
+        each = [self.driver_seconds(call, self.job.pools[0]) for call in self.job.dataflow.calls]
+        return sum(handed for handed, _ in each), sum(around for _, around in each)
 
     def factor(self, pool: Pool, kind: TermKind, model: Model) -> float:
         """Factor on the seconds of a term that runs have taught; 1 without a calibrated profile."""

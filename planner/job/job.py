@@ -44,6 +44,9 @@ class Job:
     pools: tuple[Pool, ...]
     target: Target
     """What is to run the plan."""
+    counts_driver: bool = True
+    """Whether prices have what the target's driver was measured to take. Beside other targets, of
+    which nobody has measured it, they must not."""
 
     @property
     def training_slack(self) -> int:

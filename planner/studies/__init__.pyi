@@ -19,4 +19,5 @@ from .result import Remedy as Remedy
 from .result import Variant as Variant
 from .target_cost import LimitCost as LimitCost
 from .target_cost import TargetCost as TargetCost
+from .target_cost import driver_seconds as driver_seconds
 from .what_if import cases_of as cases_of

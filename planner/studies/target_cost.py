@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import NoSolutionInTimeError, PlanningError, SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve, with_table
@@ -47,6 +48,9 @@ class TargetCost(ResultModel):
     of memory; None: the time limit ended the search of that."""
     share: float | None = None
     """How much more the target's plan takes, as a share of that."""
+    driver_seconds: float | None = None
+    """Seconds of an iteration that the target's driver was measured to take besides: a plan for it
+    has them, and no value here. None: nobody has measured them."""
     lacks: list[str] = Field(default_factory=list)
     """What of that best plan, which may be another target's, this one cannot run, a sentence each;
     empty beside a share above 0: it runs it, and its software is priced as slower, or its own
@@ -67,6 +71,8 @@ def target_costs(
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[TargetCost]:
     """For each target the best plan inside it, what its limits cost in all, and each alone.
+
+    What the drivers of some targets were measured to take is left out: of others it is not known.
 
     Every plan has the spec's time limit; none is simplified, as what is compared are optima. The
     best plan of all is searched once for targets that have the same job. Where a target's own is
@@ -102,6 +108,11 @@ def target_cost(
 ) -> TargetCost:
     """What one target costs, as `target_costs` has it of several."""
     return target_costs(spec, [target], by_limit=by_limit, tell=tell)[0]
+
+
+def driver_seconds(spec: JobSpec) -> float | None:
+    """Seconds of its target's driver in the price of an iteration; None: nobody measured them."""
+    return sum(Pricing(resolve(spec)).iteration_driver_seconds()) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,7 @@ def _found(
     started = time.perf_counter()
     tell(target)
     try:
-        job = _job_for(spec, target, nearest=nearest)
+        job = replace(_job_for(spec, target, nearest=nearest), counts_driver=False)
         plan = best_plan(job)
     except PlanningError as error:
         seconds = time.perf_counter() - started
@@ -161,6 +172,7 @@ def _found(
         target=target,
         plan=plan,
         otherwise=otherwise,
+        driver_seconds=driver_seconds(job.spec),
         limits=sorted(costs, key=lambda each: -each.share),
         seconds=time.perf_counter() - started,
     )

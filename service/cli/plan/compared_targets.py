@@ -85,8 +85,9 @@ def _print_notes(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
             out.print(Text(f"{each.target}: {formats.printable(_why_not(each))}"), soft_wrap=True)
         elif each.otherwise:
             out.print(Text(f"* {each.target}: {_otherwise(spec, each)}"), soft_wrap=True)
-    if told := _flows(costs):
-        out.print(Text(told), soft_wrap=True)
+    for told in (_flows(costs), of_drivers(costs)):
+        if told:
+            out.print(Text(told), soft_wrap=True)
     if waiting := [each.target for each in costs if each.plan and waits_in_turn(each.plan)]:
         told = (
             "generation has GPUs of its own, and either they wait or those that train: "
@@ -112,6 +113,21 @@ def _flows(costs: Iterable[TargetCost]) -> str:
         f"{', '.join(flowing)}: generate without batches, and never otherwise with this staleness; "
         f"search.continuous_rollouts: true asks {' and '.join(could)} for it, whose rows are of "
         "batches"
+    )
+
+
+def of_drivers(costs: Iterable[TargetCost]) -> str:
+    """What the drivers of some targets take besides; empty: of none it is known."""
+    known = [
+        f"{formats.seconds(each.driver_seconds)} s of {each.target}"
+        for each in costs
+        if each.plan is not None and each.driver_seconds is not None
+    ]
+    if not known:
+        return ""
+    return (
+        f"Drivers come on top, {' and '.join(known)} as measured, nobody knows how much of the "
+        "others; automap plan counts what is measured"
     )
 
 
@@ -210,6 +226,7 @@ def _as_json(cost: TargetCost) -> dict[str, Any]:
         "status": None if plan is None else plan.search.status,
         "free_value": cost.free_value,
         "share": cost.share,
+        "driver_seconds": cost.driver_seconds,
         "lacks": cost.lacks,
         "cannot_be_told": _unsaid(cost),
         "plan": None if plan is None else plan.model_dump(mode="json", by_alias=True),

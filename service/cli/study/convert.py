@@ -22,6 +22,7 @@ from automap.planner.studies import (
     SHARDING_OF,
     Carried,
     carried,
+    driver_seconds,
     inside_another,
     most_kept,
     put_back,
@@ -152,6 +153,13 @@ def _show_prices(backend: Backend, imported: Imported, plan: Plan, given: Conver
         other = backend.estimate(inside_another(imported.spec, given.target), imported.placement)
         told += (
             f" in {imported.target}, {formats.seconds(other.iteration_seconds)} s in {given.target}"
+        )
+        parts = {imported.target: plan.spec, given.target: other.spec}
+        known = {target: driver_seconds(spec) for target, spec in parts.items()}
+        told += "".join(
+            f"; {formats.seconds(seconds)} s of them are the driver's of {target}, as measured"
+            for target, seconds in known.items()
+            if seconds is not None
         )
     console.stderr_console().print(Text(told), soft_wrap=True)
 

@@ -10,7 +10,7 @@ from automap.planner.spec import JobSpec
 from automap.planner.targets import ANY, TARGETS
 from automap.service.cli.backends.local import Local
 from automap.service.cli.options.plans import TargetsArguments
-from automap.service.cli.plan.compared_targets import best_of_all
+from automap.service.cli.plan.compared_targets import best_of_all, of_drivers
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import need_valid
@@ -56,6 +56,8 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
         ]
         out.print(Text.assemble(f"\n{cost.target}: ", (", ".join(parts), "bold")))
         _print_limits(cost, out)
+    if told := of_drivers(costs):
+        out.print(Text(f"\n{told}"), soft_wrap=True)
     out.print(
         Text(
             "\nA limit costs what the best plan without it alone saves; together they cost more or "

@@ -7,7 +7,7 @@ import pytest
 
 from automap.planner import TargetCost
 from automap.planner.targets import TARGETS
-from automap.service.cli.plan.compared_targets import best_of_all
+from automap.service.cli.plan.compared_targets import best_of_all, of_drivers
 from tests.cli.commands import call
 from tests.helpers.framework_plans import Wanted, plan_of
 from tests.helpers.slime_plans import SGLANG
@@ -59,6 +59,9 @@ def test_the_best_of_all_is_told_by_engine_where_there_are_several() -> None:
     assert told == "3.00 s per iteration with sglang, 4.00 s per iteration with vllm"
     assert best_of_all(spec, costs[:2]) == "4.00 s per iteration"
     assert best_of_all(spec, []) == ""
+    assert of_drivers(costs) == ""
+    measured = [costs[0].model_copy(update={"driver_seconds": 42.78}), *costs[1:]]
+    assert of_drivers(measured).startswith("Drivers come on top, 42.78 s of verl@0.9.1 as measured")
 
 
 def test_generation_apart_without_staleness_is_told_to_wait(

@@ -6,10 +6,19 @@ from typing import Any
 import pytest
 
 from automap.planner.job.resolution import resolve
-from automap.planner.studies.target_cost import TargetCost, _beside, _Found, target_cost
+from automap.planner.planning import estimate
+from automap.planner.studies.target_cost import (
+    TargetCost,
+    _beside,
+    _Found,
+    driver_seconds,
+    target_cost,
+    target_costs,
+)
 from automap.planner.targets.automap import AUTOMAP
 from automap.planner.targets.limits import limits
 from automap.planner.targets.skyrl import SKYRL
+from automap.planner.targets.slime import SLIME
 from automap.planner.targets.tables import ANY, inside
 from automap.planner.targets.target import Target
 from automap.planner.targets.verl import VERL
@@ -69,6 +78,20 @@ def test_what_a_target_cannot_run_has_a_reason() -> None:
     assert cost.plan is None
     assert "safe_rlhf" in cost.reason
     assert cost.limits == []
+
+
+def test_targets_are_compared_without_what_was_measured_of_some_drivers_alone() -> None:
+    model = {"architecture": "qwen2.5-0.5b"}
+    models = {"actor": model, "reference": model, "reward": {"function": True}}
+    spec = small_job("grpo", models=models)
+    costs = target_costs(spec, [VERL.name, SLIME.name], by_limit=False)
+    assert [each.driver_seconds is None for each in costs] == [False, True]
+    plan, driver = costs[0].plan, costs[0].driver_seconds
+    assert plan is not None
+    assert driver is not None
+    known = estimate(inside(spec, VERL.name), plan.placement())
+    assert known.iteration_seconds == pytest.approx(plan.iteration_seconds + driver, abs=1e-4)
+    assert driver_seconds(known.spec) == driver
 
 
 def test_limits_may_be_left_out() -> None:
