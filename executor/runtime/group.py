@@ -11,7 +11,14 @@ from automap.executor.runtime.blame import CallName
 from automap.executor.runtime.process_sets import ProcessSet
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.runtime.tasks import Future, Task, value_of
-from automap.executor.workers.process import Reply, WorkerFactory, called, packed, replied
+from automap.executor.workers.process import (
+    Packed,
+    Reply,
+    WorkerFactory,
+    called,
+    packed,
+    replied,
+)
 from automap.executor.workers.protocols import Call, Layout, Protocol, protocol_of
 from automap.executor.workers.row_references import Rows, Traffic
 
@@ -219,12 +226,18 @@ class _Launch:
             {name: value_of(each) for name, each in self.kwargs.items()},
         )
         kept = set(self.protocol.collected(layout))
-        processes = self.group.processes.processes
-        return {
-            rank: process.call.remote(packed(self.copy, self.method, call, rank in kept))
-            for rank, (process, call) in enumerate(zip(processes, calls, strict=True))
-            if call is not None
-        }
+        orders: dict[tuple[object, ...], Packed] = {}  # ranks of a tensor group get the same
+        references = {}
+        for rank, (process, call) in enumerate(
+            zip(self.group.processes.processes, calls, strict=True)
+        ):
+            if call is None:
+                continue
+            same = (rank in kept, *map(id, call.args), *map(id, call.kwargs.values()))
+            if same not in orders:
+                orders[same] = packed(self.copy, self.method, call, rank in kept)
+            references[rank] = process.call.remote(orders[same])
+        return references
 
     def finish(self, replies: Mapping[int, Reply]) -> object:
         layout = self.group.layout

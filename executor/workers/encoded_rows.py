@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from automap.executor.batch import Batch, Column, Ragged
+from automap.executor.workers.quick_pickles import by_position
 
 Indices = npt.NDArray[np.int64]
 Array = npt.NDArray[np.generic]
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class EncodedTensor:
     """A tensor as an array, which Ray shares between the processes of a node without a copy."""
@@ -43,6 +45,7 @@ EncodedColumn = tuple[EncodedTensor, EncodedTensor | None]
 """Values, and lengths if it is ragged."""
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     """A batch on its way through the object store."""

@@ -25,6 +25,7 @@ from automap.executor.algorithms.losses import PolicyLoss, ValueLoss
 from automap.executor.batch import Batch
 from automap.executor.workers import rendezvous
 from automap.executor.workers.protocols import Call
+from automap.executor.workers.quick_pickles import by_position
 from automap.executor.workers.rendezvous import Rendezvous
 from automap.executor.workers.row_references import (
     BLOCK_BYTES,
@@ -66,6 +67,7 @@ WorkerFactory = Callable[[ProcessContext], object]
 """Makes a worker in its process; sent there by pickle."""
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What a method raised."""
@@ -76,6 +78,7 @@ class Failure:
     traceback: str
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Reply:
     """How a call went on one rank."""

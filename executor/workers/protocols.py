@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from automap.executor.layout import GenerationLayout, RankLayout
+from automap.executor.workers.quick_pickles import by_position
 
 Layout = RankLayout | GenerationLayout
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -38,6 +39,7 @@ class Splittable(typing.Protocol):
         ...
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Call:
     """The arguments that one rank is called with."""

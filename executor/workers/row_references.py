@@ -19,6 +19,7 @@ import torch
 
 from automap.executor.batch import Batch, Column
 from automap.executor.workers.encoded_rows import EncodedBatch, Indices, Picked, on_end
+from automap.executor.workers.quick_pickles import by_position
 
 BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
@@ -30,6 +31,7 @@ _CONTROLLERS = ("request", "weights_version")
 """Columns that the controller reads travel within the reference beside rows that do not."""
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Block:
     """Consecutive rows that were put together."""
@@ -44,6 +46,7 @@ class Block:
     """[rows] of each row's prompt and response; None: they are not both in the data."""
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Layer:
     """Columns that were put together: rows picked out of blocks."""
@@ -70,6 +73,7 @@ class Layer:
         return Layer(tuple(blocks), self.index)
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A batch by reference: layers of equally many rows; of two columns of one name the last wins.
@@ -177,6 +181,7 @@ class Rows:
         )
 
 
+@by_position
 @dataclass(slots=True)
 class Traffic:
     """What a worker moved for one call."""

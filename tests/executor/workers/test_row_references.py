@@ -218,3 +218,13 @@ def test_columns_that_are_unlike_are_not_put_on_end() -> None:
     ragged = put(Batch({"values": Ragged(torch.zeros(2), torch.tensor([1, 1]))}))
     with pytest.raises(ValueError, match="'values' is ragged in some parts"):
         fetch(Rows.concatenate([parts[0], ragged]))
+
+
+def test_an_order_is_sent_with_few_bytes_beside_its_rows() -> None:
+    batch = Batch({name: torch.arange(64) for name in "abcdefgh"})
+    rows = inline(batch.only(*"abcd")).merge(inline(batch.only(*"efgh")))
+    order = packed("actor", "log_probs", Call((rows,), {}), keep=True)
+    assert isinstance(order, bytes)
+    assert len(order) < batch.nbytes() + 4096
+    (again,) = unpacked(order)[2].args
+    assert_equal(fetch(again), batch)
