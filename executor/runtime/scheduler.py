@@ -210,7 +210,9 @@ class Scheduler:
         for task in list(self._pending):
             held_up = in_plan_order and self._order.holds_up(task.order[0], task.devices)
             ready = not held_up and passed_over.isdisjoint(task.devices) and task.is_ready
-            if not ready or not self._may_send(task):
+            # What the controller makes comes first: an earlier call may be waiting for it.
+            too_early = resolved and task.processes is not None
+            if not ready or too_early or not self._may_send(task):
                 passed_over |= task.devices
                 continue
             self._pending.remove(task)

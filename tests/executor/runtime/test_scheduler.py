@@ -156,6 +156,24 @@ def test_the_plans_order_holds_on_shared_devices(scheduler: Scheduler) -> None:
     eventually(lambda: hand.started[-1], "b.values")
 
 
+def test_a_call_whose_inputs_the_controller_makes_goes_before_later_ones(
+    scheduler: Scheduler,
+) -> None:
+    hand = Hand()
+    device, other = frozenset([Device("pool", 0)]), frozenset([Device("pool", 1)])
+    planned = [PlannedCall("b.train", device), PlannedCall("a.train", other)]
+    scheduler.expect(planned)
+    score = hand.call(scheduler, "r.score", 2)
+    merged = scheduler.derive(lambda values: values, score)
+    hand.call(scheduler, "a.train", 1, inputs=(merged,), processes="a")
+    merged = scheduler.derive(lambda values: values, score)
+    hand.call(scheduler, "n.summary", 3, inputs=(score,), processes="n")
+    hand.call(scheduler, "b.train", 0, inputs=(merged,), processes="b")
+    hand.answer("r.score")
+    eventually(lambda: len(hand.started), 4)
+    assert hand.started == ["r.score", "b.train", "a.train", "n.summary"]
+
+
 def test_a_program_that_waits_is_not_held_up_by_calls_it_has_not_made(scheduler: Scheduler) -> None:
     hand = Hand()
     device = frozenset([Device("pool", 0)])
