@@ -71,7 +71,7 @@ class RunningOps:
             scores,
             numeric_steps.penalise_kl,
             scores.rows,
-            scores.rollout.rows,
+            _only(scores.rollout, "response_tokens"),
             None if log_probs is None or reference is None else log_probs.rows,
             None if reference is None else reference.rows,
             coefficient=settings.kl_coefficient,
@@ -85,7 +85,7 @@ class RunningOps:
             scores,
             numeric_steps.penalise_overlong,
             scores.rows,
-            rollout.rows,
+            _only(rollout, "response_tokens"),
             maximum_length=self.workload.response_length.max_tokens,
             buffer=self._iteration.settings.overlong_buffer_tokens,
         )
@@ -107,14 +107,14 @@ class RunningOps:
     def group_normalise(self, rewards: Values) -> Values:
         """See `Ops`."""
         found = self._values(
-            rewards, numeric_steps.group_normalise, rewards.rows, rewards.rollout.rows
+            rewards, numeric_steps.group_normalise, rewards.rows, _only(rewards.rollout, "group")
         )
         return self._noted("advantages", found)
 
     def leave_one_out(self, rewards: Values) -> Values:
         """See `Ops`."""
         found = self._values(
-            rewards, numeric_steps.leave_one_out, rewards.rows, rewards.rollout.rows
+            rewards, numeric_steps.leave_one_out, rewards.rows, _only(rewards.rollout, "group")
         )
         return self._noted("advantages", found)
 
@@ -130,9 +130,9 @@ class RunningOps:
             rewards,
             numeric_steps.subtract,
             rewards.rows,
-            rewards.rollout.rows,
+            _only(rewards.rollout, "group"),
             baseline.rows,
-            baseline.rollout.rows,
+            _only(baseline.rollout, "group"),
         )
 
     def lagrangian(self, rewards: Values, costs: Values) -> Values:
@@ -192,7 +192,7 @@ class RunningOps:
             self._iteration.used_ids = before.copy()
             rollout, score = draw(prompts if round_number == 0 else self._fresh_prompts())
             kept = self._iteration.compute(
-                numeric_steps.rows_of_mixed_groups, score.rows, rollout.rows
+                numeric_steps.rows_of_mixed_groups, score.rows, _only(rollout, "group")
             ).result()
             rollouts.append(rollout.rows.result().take(kept))
             scores.append(score.rows.result().take(kept))
@@ -239,3 +239,8 @@ class RunningOps:
 
 def _column(values: Values, name: str) -> Values:
     return Values(values.rows.map(lambda each: each.only(name)), values.rollout)
+
+
+def _only(rollout: Sequences, name: str) -> Future[Rows]:
+    """The one column that a step reads: others are not fetched for it."""
+    return rollout.rows.map(lambda each: each.only(name))
