@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -12,10 +13,20 @@ from automap.executor.data.shuffled import DataPosition, ShuffledRows
 from automap.executor.settings import DataSettings
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A batch that was read before it was due."""
+
+    num_prompts: int
+    before: DataPosition
+    batch: Batch | DataError
+
+
 class PromptData:
     """Prompts of one file in a new order every epoch; a batch may span the end of an epoch.
 
-    The order follows from seed and epoch alone. Rows are read and tokenised when they are due.
+    The order follows from seed and epoch alone. Rows are read and tokenised when they are due, or
+    before, where there is time (`prepare`); what is wrong with one is said when it is due.
     """
 
     def __init__(
@@ -50,6 +61,19 @@ class PromptData:
             settings.tokenizer, chat_template=settings.chat_template, vocab_size=vocab_size
         )
         self._tokens(0)  # a wrong kind of prompt shows before any model is loaded
+        self._prepared: _Prepared | None = None
+
+    def prepare(self, num_prompts: int) -> None:
+        """Read what `next_batch` will be asked for next; the position stays before it."""
+        if self._prepared is not None:
+            return
+        before = self._order.state()
+        batch: Batch | DataError
+        try:
+            batch = self._read(num_prompts)
+        except DataError as error:
+            batch = error
+        self._prepared = _Prepared(num_prompts, before, batch)
 
     def next_batch(self, num_prompts: int) -> Batch:
         """The next prompts: `prompt_tokens` (ragged int64), `prompt_id` (int64, the row's number).
@@ -60,6 +84,17 @@ class PromptData:
         Raises:
             DataError: a row that is due cannot be used, or no row of the file can be.
         """
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return self._read(num_prompts)
+        if prepared.num_prompts != num_prompts:
+            self._order.load_state(prepared.before)
+            return self._read(num_prompts)
+        if isinstance(prepared.batch, DataError):
+            raise prepared.batch
+        return prepared.batch
+
+    def _read(self, num_prompts: int) -> Batch:
         rows, epochs = list[tuple[int, list[int]]](), list[int]()
         for _ in range(num_prompts):
             rows.append(self._next_row())
@@ -81,11 +116,12 @@ class PromptData:
 
     def state(self) -> DataPosition:
         """The position after the batches so far."""
-        return self._order.state()
+        return self._order.state() if self._prepared is None else self._prepared.before
 
     def load_state(self, state: DataPosition) -> None:
         """Continue behind the batches that came before; see `ShuffledRows.load_state`."""
         self._order.load_state(state)
+        self._prepared = None
 
     def _next_row(self) -> tuple[int, list[int]]:
         # The one row that fits may come first in this epoch and last in the next.

@@ -23,6 +23,10 @@ class ReadAhead:
         self._after.append(self._prompts.state())
         return batch
 
+    def prepare(self, num_prompts: int) -> None:
+        """See `PromptData.prepare`."""
+        self._prompts.prepare(num_prompts)
+
     def state_after(self, iteration: int) -> DataPosition:
         """The position after an iteration's batch; asked for in order, at most once of each."""
         while self._iteration < iteration:

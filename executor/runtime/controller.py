@@ -29,7 +29,7 @@ from automap.executor.runtime.planned import (
     sync_id,
 )
 from automap.executor.runtime.processes import Processes
-from automap.executor.runtime.row_draws import RowDraws, RowSource
+from automap.executor.runtime.row_draws import PromptSource, RowDraws, RowSource
 from automap.executor.runtime.runnable import check_plan, program_of
 from automap.executor.runtime.scheduler import Scheduler
 from automap.executor.runtime.tasks import Future
@@ -219,14 +219,14 @@ class Controller:
     # Iterations
 
     def iterate(
-        self, number: int, prompts: RowSource, *, pretrain: RowSource | None = None
+        self, number: int, prompts: PromptSource, *, pretrain: RowSource | None = None
     ) -> FinishedIteration:
         """Run the program once, with no other iteration beside it; see `begin`."""
         self.begin(number, prompts, pretrain=pretrain, last=number)
         return self.finish()
 
     def begin(
-        self, number: int, prompts: RowSource, *, last: int, pretrain: RowSource | None = None
+        self, number: int, prompts: PromptSource, *, last: int, pretrain: RowSource | None = None
     ) -> None:
         """Make the calls of an iteration, which run as the plan orders them.
 
@@ -273,6 +273,8 @@ class Controller:
             ((home, _),) = self._processes.syncs
             self._flow.trained(iteration.updates[self.setups[home].role])
         self._begun.append(_Begun(number, started, ops, iteration.summary()))
+        if number < self.total and not self.is_continuous:
+            self._rows.prepare(prompts)
 
     def _iteration(self, number: int, responses: Future[Rows] | None) -> Iteration:
         """What the program's handles and operations share."""
@@ -369,7 +371,7 @@ class Controller:
 
 def run_iterations(
     controller: Controller,
-    prompts: RowSource,
+    prompts: PromptSource,
     *,
     pretrain: RowSource | None = None,
     first: int = 1,

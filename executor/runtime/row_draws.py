@@ -20,6 +20,14 @@ class RowSource(Protocol):
         ...
 
 
+class PromptSource(RowSource, Protocol):
+    """Rows that can be read before they are due."""
+
+    def prepare(self, num_rows: int, /) -> None:
+        """Read what `next_batch` will be asked for next."""
+        ...
+
+
 class RowDraws:
     """Gives programs their prompts and pre-train rows."""
 
@@ -40,6 +48,10 @@ class RowDraws:
             return self.sequences(batch)
 
         return draw
+
+    def prepare(self, prompts: PromptSource) -> None:
+        """Read the next iteration's prompts, while devices work for this one."""
+        prompts.prepare(self._num_prompts)
 
     def sequences(self, batch: Batch) -> Sequences:
         """Rows as programs hold them."""

@@ -1,5 +1,6 @@
 """Prompts: what is read, in which order, where a run takes up again, and what is refused."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from automap.executor.data import DataError, DataPosition, PromptData, answers_of
+from automap.executor.data import DataError, DataPosition, PromptData, answers_of, epoch_order
 from automap.executor.settings import DataSettings
 from tests.executor.data.prompt_files import ids, jsonl, tokenizer
 
@@ -24,8 +25,14 @@ def prompts_of(data: PromptData, count: int) -> dict[int, list[int]]:
     return dict(zip(batch.tensor("prompt_id").tolist(), rows, strict=True))
 
 
-def order(data: PromptData, count: int) -> list[int]:
-    return data.next_batch(count).tensor("prompt_id").tolist()
+def seed_that_ends_with_the_last(num_rows: int) -> int:
+    """A seed whose first order has the file's last row at its end."""
+    last = num_rows - 1
+    return next(each for each in count() if epoch_order(num_rows, seed=each, epoch=0)[-1] == last)
+
+
+def order(data: PromptData, number: int) -> list[int]:
+    return data.next_batch(number).tensor("prompt_id").tolist()
 
 
 ROWS = [{"prompt": [5, number], "answer": f"größer {number}"} for number in range(10)]
@@ -140,6 +147,42 @@ def test_a_saved_position_continues_the_stream(tmp_path: Path, taken: int) -> No
     resumed.load_state(DataPosition.model_validate_json(saved))
     assert order(resumed, 9) == expected
     assert resumed.state() == whole.state()
+
+
+@pytest.mark.parametrize("taken", [1, 3, 8])
+def test_what_was_read_before_it_was_due_changes_nothing(tmp_path: Path, taken: int) -> None:
+    path = jsonl(tmp_path, ROWS)
+    data, plain = stream(path), stream(path)
+    for source in (data, plain):
+        order(source, taken)
+    before = data.state()
+    data.prepare(4)
+    data.prepare(4)
+    assert data.state() == before
+    resumed = stream(path)
+    resumed.load_state(data.state())
+    wanted = order(plain, 4)
+    assert order(data, 4) == order(resumed, 4) == wanted
+    assert data.state() == plain.state()
+
+
+def test_another_number_of_prompts_than_was_prepared_begins_at_the_same_row(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, ROWS)
+    data, plain = stream(path), stream(path)
+    data.prepare(9)
+    assert order(data, 2) == order(plain, 2)
+    data.prepare(3)
+    data.load_state(stream(path).state())
+    assert order(data, 3) == order(stream(path), 3)
+
+
+def test_a_bad_row_that_was_prepared_is_named_when_it_is_due(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [*ROWS, {"prompt": [5, "six"]}]
+    data = stream(jsonl(tmp_path, rows), seed=seed_that_ends_with_the_last(len(rows)))
+    order(data, len(rows) - 1)
+    data.prepare(1)
+    with pytest.raises(DataError, match="line 11"):
+        data.next_batch(1)
 
 
 def test_a_position_of_another_file_or_seed_is_refused(tmp_path: Path) -> None:

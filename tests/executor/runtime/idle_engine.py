@@ -51,6 +51,8 @@ class Prompts:
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
 
+    def prepare(self, num_rows: int) -> None: ...
+
     def next_batch(self, num_rows: int) -> Batch:
         tokens = [torch.tensor([self.seconds, row]) for row in range(num_rows)]
         return Batch({"prompt_tokens": Ragged.of(tokens), "prompt_id": torch.arange(num_rows)})

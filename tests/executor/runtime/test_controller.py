@@ -46,6 +46,8 @@ class Prompts:
     def __init__(self) -> None:
         self.count = 0
 
+    def prepare(self, num_rows: int) -> None: ...
+
     def next_batch(self, num_rows: int) -> Batch:
         rows = []
         for number in range(self.count, self.count + num_rows):
