@@ -16,7 +16,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.job.targets import UNKNOWN, refusal
 from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeRelation
-from automap.planner.plan.runs_with import refusals, runs_with
+from automap.planner.plan.runs_with import can_be_told, refusals
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
 from automap.planner.spec import JobSpec
@@ -358,11 +358,11 @@ def test_a_plan_for_any_that_nothing_runs_says_so() -> None:
     assert any(line.startswith("search.target: any, as automap") for line in plan.assumptions)
 
 
-def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
+def test_what_can_be_told_a_placement_is_what_refuses_nothing() -> None:
     plan = make_plan(small_job(search__target="any"))
     job, placement = resolve(plan.spec), plan.placement()
     for target in (AUTOMAP, VERL):
-        runs = target.name in runs_with(job, placement)
+        runs = target.name in can_be_told(job, placement)
         assert runs == (not refusals(job, placement, target))
     assert refusals(job, placement, ANY) == []
 
