@@ -64,6 +64,17 @@ def test_adapters_under_megatron_sit_on_the_layers_that_the_model_has(
     assert latent["actor_rollout_ref.model.lora.rank"] == "8"
 
 
+def test_engines_read_the_base_of_adapters_and_are_sent_these_alone(
+    launches: list[Launch],
+) -> None:
+    """Without it each rank of FSDP gathers the whole base on its host, in 32 bits."""
+    rollout = "actor_rollout_ref.rollout"
+    for wanted, launch in zip(FORMS, launches, strict=True):
+        found, needed = values(launch), wanted.engine == "fsdp" and wanted.lora
+        assert found.get(f"{rollout}.load_format") == ("safetensors" if needed else None)
+        assert found.get(f"{rollout}.layered_summon") == ("True" if needed else None)
+
+
 def test_every_setting_has_its_decision_before_it(launches: list[Launch]) -> None:
     for launch in launches:
         lines = launch.script.partition("settings=(\n")[2].partition("\n)\n")[0].splitlines()
