@@ -178,6 +178,18 @@ def test_percent_never_hides_what_is_there():
     assert [formats.percent(share) for share in (0, 0.001, 0.5, 1)] == ["0%", "<1%", "50%", "100%"]
 
 
+def test_a_run_of_one_iteration_is_priced_by_its_tokens():
+    plan = ppo_plan()
+    assert " the run of " in rendered(lambda: plan, 120)
+    workload = plan.spec.workload.model_copy(update={"iterations": 1})
+    one = plan.model_copy(update={"spec": plan.spec.model_copy(update={"workload": workload})})
+    (line,) = [
+        line for line in rendered(lambda: one, 120).splitlines() if line.startswith("price ")
+    ]
+    assert f"{plan.price_per_million_tokens:.2f} a million tokens" in line
+    assert "the run" not in line
+
+
 def test_gaps_and_errors_have_no_exponents():
     assert [formats.gap(share) for share in (0, 4e-9, 0.0026, 0.5)] == [
         "0%",
