@@ -26,6 +26,7 @@ FORMS = (
     Wanted(apart=True, workload=(("rollout_cache_precision", "fp8"),)),
     Wanted(algorithm="ppo", engine="fsdp", lora=8),
     Wanted(algorithm="ppo", lora=8),
+    Wanted(algorithm="ppo", workload=(("optimizer_cpu_offload", True),)),
     Wanted(algorithm="dapo", reward_model=True, reward_nodes=1, num_nodes=3),
 )
 
