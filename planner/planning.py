@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from automap.planner.assembly.comparison import strategy
 from automap.planner.assembly.given import scheduled
+from automap.planner.assembly.on_policy import without_useless_staleness
 from automap.planner.assembly.plan import placed, placement_of, plan_from, sound, value_of
 from automap.planner.assembly.proof import why_stopped
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
@@ -87,8 +88,9 @@ def make_plan_of(
         raise InfeasibleError(explain(job))
     best = simplified(job, space, best, began=began)
     plan = plan_of(job, tables, best, pricing_seconds=pricing_seconds, searched_since=priced)
+    own, plan = without_useless_staleness(job, plan)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
-    return sound(job, plan.model_copy(update={"alternatives": alternatives}))
+    return sound(own, plan.model_copy(update={"alternatives": alternatives}))
 
 
 def plan_of(

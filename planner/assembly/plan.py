@@ -17,6 +17,7 @@ from automap.planner.assembly.parts import (
 from automap.planner.assembly.plan_parts import call_plans, copy_plans, weight_syncs
 from automap.planner.assembly.proof import proof_of, relative_gap
 from automap.planner.check.check import violations
+from automap.planner.check.software import runs_with
 from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
@@ -35,7 +36,6 @@ from automap.planner.plan.price import (
     run_seconds,
 )
 from automap.planner.plan.provenance import provenance_of
-from automap.planner.plan.runs_with import runs_with
 from automap.planner.plan.types import (
     CallPlacement,
     CopyPlacement,
@@ -220,7 +220,6 @@ def plan_from(
         iteration_barrier=not spec.search.cyclic,
         continuous=continuous,
         search=report.model_copy(update={"target": job.target.name}),
-        runs_with=runs_with(job, placement),
         alternatives=[],
         assumptions=[*said, *assumptions(job)],
         warnings=[*said, *warnings(job)],
@@ -230,7 +229,7 @@ def plan_from(
     if intervals:
         plan = with_assumed_networks(job, with_intervals(job, plan, prices_of(copies, calls)))
     search = plan.search.model_copy(update={"proof": proof_of(plan)})
-    return plan.model_copy(update={"search": search})
+    return plan.model_copy(update={"search": search, "runs_with": runs_with(job, plan)})
 
 
 def _priced_calls(

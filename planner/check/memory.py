@@ -37,15 +37,19 @@ class Stretch:
 
 def exceeded_memory(subject: Subject) -> Iterator[str]:
     """Every stretch of GPUs whose device or host memory is too small, and false peaks."""
-    stretches = list(_stretches(subject))
-    for stretch in stretches:
+    yield from overfilled(subject)
+    yield from _peaks_are_right(subject, list(_stretches(subject)))
+
+
+def overfilled(subject: Subject) -> Iterator[str]:
+    """Every stretch of GPUs whose device or host memory is too small."""
+    for stretch in _stretches(subject):
         pool = subject.pools[stretch.span.pool]
         yield from _residents_fit(stretch, pool)
         yield from _calls_fit(subject, stretch, pool)
         yield from _syncs_fit(subject, stretch, pool)
         yield from _host_fits(stretch, pool)
     yield from _bases_fit(subject)
-    yield from _peaks_are_right(subject, stretches)
 
 
 def _stretches(subject: Subject) -> Iterator[Stretch]:

@@ -63,7 +63,7 @@ def price_again(subject: Subject) -> Prices:
     pricing = subject.pricing
     return Prices(
         {call.id: call_price(subject, pricing, call) for call in subject.plan.calls},
-        {copy.id: _copy_bytes(pricing, copy) for copy in subject.plan.copies},
+        {copy.id: bytes_of(pricing, copy) for copy in subject.plan.copies},
         {
             sync.target_copy: _sync_seconds(subject, pricing, sync)
             for sync in subject.plan.transitions
@@ -75,7 +75,7 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
     """Price one call of a plan as a single row."""
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
-    estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])
+    estimates = estimates_of(subject, pricing, call, subject.copies[call.copy_id])
     seconds = float(whole_microseconds(estimates.seconds.total)[0])
     if call.kind != "generate":
         return CallPrice(seconds, estimates)
@@ -103,7 +103,10 @@ def tail_setting(call: CallPlacement, copy: CopyPlacement) -> TailSetting | None
     return TailSetting(ratio, call.tail.ended_share, factor)
 
 
-def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan) -> CallEstimates:
+def estimates_of(
+    subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan
+) -> CallEstimates:
+    """Seconds and transient bytes of one call on its copy, as a single row."""
     wanted, pool, layouts = subject.calls[call.id], subject.pool_of(copy), _layouts(copy)
     if call.kind == "generate":
         engine, cache = engine_of(call), row_of(call.kv_cache_bytes or 0)
@@ -122,7 +125,8 @@ def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPla
     return pricing.train(wanted, pool, layouts, micro_batch_size=micro, recompute=recompute)
 
 
-def _copy_bytes(pricing: Pricing, copy: CopyPlan) -> CopyBytes:
+def bytes_of(pricing: Pricing, copy: CopyPlan) -> CopyBytes:
+    """What a copy holds on a GPU and on its host, as a single row."""
     if copy.kind == "home":
         pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)
         return pricing.home_bytes(copy.role, pool, _layouts(copy))

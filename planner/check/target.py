@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from automap.planner.check.software import runs_with
 from automap.planner.check.subject import Subject
-from automap.planner.plan.runs_with import engine_name, refusals, runs_with
+from automap.planner.plan.runs_with import engine_name, refusals
 
 
 def wrong_target(subject: Subject) -> Iterator[str]:
@@ -17,9 +18,9 @@ def wrong_target(subject: Subject) -> Iterator[str]:
     if plan.search.target != job.target.name:
         yield f"search.target is {plan.search.target}, but the spec gives {job.target.name}"
     placement = plan.placement()
-    found = runs_with(job, placement)
+    found = runs_with(job, plan)
     if plan.runs_with != found:
-        yield f"runs_with is {plan.runs_with}, but the capabilities give {found}"
+        yield f"runs_with is {plan.runs_with}, but it is told and fits with {found}"
     if plan.search.status != "given":
         yield from refusals(job, placement, job.target)
     for copy in plan.copies:

@@ -13,6 +13,7 @@ from automap.planner.infeasible.changes import (
     Change,
     across_nodes,
     adapters,
+    another_framework,
     keeping_free,
     larger_gpus,
     more_nodes,
@@ -149,6 +150,7 @@ class FeasibilityProbe:
         kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
             lambda spec: self._that_fit(permissions(spec)),
             lambda spec: self._that_fit(across_nodes(spec)),
+            lambda spec: self._that_fit(another_framework(spec)),
             lambda spec: self._that_fit(optimizer_on_host(spec)),
             self._larger_gpus,
             self._more_gpus,

@@ -22,8 +22,11 @@ from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.target import Target
 
 
-def runs_with(job: Job, placement: Placement) -> list[str]:
-    """Names of the targets that run the placement as it is; `any` is no software, so not named."""
+def can_be_told(job: Job, placement: Placement) -> list[str]:
+    """Names of the targets that lack nothing for a placement; `any` is no software, so not named.
+
+    Whether it fits into memory with the software of each is another question.
+    """
     return [
         name
         for name, target in TARGETS.items()

@@ -450,7 +450,8 @@ class Plan(ResultModel):
     """Null: generations drain, batch by batch."""
     search: SearchReport
     runs_with: list[str] = []
-    """Targets that run the plan as it is: every layout, setting and schedule of it."""
+    """Targets that run the plan as it is: every layout, setting and schedule of it, and with the
+    software of each it fits."""
     alternatives: list[Strategy]
     assumptions: list[str]
     """Approximations that this plan rests on, in words."""

@@ -40,6 +40,9 @@ AREAL_FSDP = FrameworkTraining(
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
+    # As in verl, every rank would have the sinks of all heads
+    # (models/transformers/ulyssess_patch.py).
+    context_unknown_features=frozenset({"attention_sinks"}),
     recomputes=frozenset({"none", "full"}),
     roles=AREAL_ROLES,
     offloads=frozenset({"none"}),

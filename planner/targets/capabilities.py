@@ -104,6 +104,8 @@ class TrainingCapabilities:
     """Fields that tensor × context size divides, where context parallelism is used."""
     context_repeats: frozenset[str] = frozenset()
     """Fields that it divides or is a multiple of."""
+    context_unknown_features: frozenset[str] = frozenset()
+    """Fields of an architecture (FEATURES) that its context parallelism knows nothing of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
     equal_stages: bool = False
@@ -175,6 +177,10 @@ class TrainingCapabilities:
     def _context_rules(self, architecture: ModelArchitecture, layouts: Layouts) -> Iterator[Rule]:
         whole = layouts.context_parallel_size == 1
         ranks = layouts.tensor_parallel_size * layouts.context_parallel_size
+        for field in sorted(self.context_unknown_features):
+            is_set, what = FEATURES[field]
+            if bool(getattr(architecture, field)) == is_set:
+                yield f"context_parallel_size is 1 with {what}", whole
         name = "tensor_parallel_size × context_parallel_size"
         for field in sorted(self.context_divides):
             number = getattr(architecture, field)

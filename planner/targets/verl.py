@@ -29,6 +29,9 @@ VERL_FSDP = FrameworkTraining(
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
+    # Heads are exchanged before attention, the sinks of each head are not: every rank has all
+    # (models/transformers/monkey_patch.py).
+    context_unknown_features=frozenset({"attention_sinks"}),
     roles=VERL_ROLES,
     # The reference is on the host whatever its settings say.
     scoring_offloads=frozenset({"weights"}),

@@ -16,6 +16,7 @@ from automap.service.cli.failure_report import reasons_view
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.strategies import nearest_usual
 from automap.service.cli.plan.view import print_plan
+from automap.service.cli.study.explain import _share
 from automap.service.cli.terminal import formats
 from tests.cli.sample_plans import asynchronous_plan, ppo_plan
 
@@ -175,6 +176,33 @@ def test_duration(value, text):
 
 def test_percent_never_hides_what_is_there():
     assert [formats.percent(share) for share in (0, 0.001, 0.5, 1)] == ["0%", "<1%", "50%", "100%"]
+
+
+def test_a_run_of_one_iteration_is_priced_by_its_tokens():
+    plan = ppo_plan()
+    assert " the run of " in rendered(lambda: plan, 120)
+    workload = plan.spec.workload.model_copy(update={"iterations": 1})
+    one = plan.model_copy(update={"spec": plan.spec.model_copy(update={"workload": workload})})
+    (line,) = [
+        line for line in rendered(lambda: one, 120).splitlines() if line.startswith("price ")
+    ]
+    assert f"{plan.price_per_million_tokens:.2f} a million tokens" in line
+    assert "the run" not in line
+
+
+def test_gaps_and_errors_have_no_exponents():
+    assert [formats.gap(share) for share in (0, 4e-9, 0.0026, 0.5)] == [
+        "0%",
+        "below 0.01%",
+        "0.26%",
+        "50%",
+    ]
+    assert [_share(value) for value in (2.1e-14, 0.0079, 0.67, 1.9)] == [
+        "0 %",
+        "0.79 %",
+        "67 %",
+        "190 %",
+    ]
 
 
 def test_a_cut_search_is_told_with_its_limit_in_the_first_line_and_the_proof():

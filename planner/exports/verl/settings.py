@@ -137,6 +137,12 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
     quantised = workload.rollout_precision == "fp8"
     stated = f"workload.rollout_precision: {workload.rollout_precision}"
     lines.add("rollout_precision", "fp8" if quantised else None, stated, role=role)
+    if subject.engine == "fsdp" and subject.job.models["actor"].lora_rank:
+        # Else every rank gathers the whole base on its host to send it: a node holds eight of a
+        # 70B model in 32 bits nowhere (utils/fsdp_utils.py, collect_lora_params).
+        because = "models.actor.lora: engines read the base, and are sent adapters alone"
+        lines.add("engine_weights", "safetensors", because, role=role)
+        lines.add("adapters_by_layer", True, because, role=role)
 
 
 def _add_cache(subject: Subject, call: CallPlan, lines: Lines) -> None:

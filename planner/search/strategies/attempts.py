@@ -25,7 +25,10 @@ from automap.planner.search.strategies import STRATEGIES, DoesNotFit, Index, Str
 STARTING_COUNTS = 20
 """Range sizes that the strategies which start a search choose from; on larger clusters the sizes
 are thinned to so many."""
-MIXED = "no placement was found with the first layouts that models in one process could share"
+MIXED = (
+    "none of the few layouts tried for it, which models of one process share, has a placement; the "
+    "search tries all"
+)
 PROCESS_TRIES = 4
 """Layouts of a process in which strategies are placed to start a search."""
 

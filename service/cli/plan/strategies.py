@@ -18,8 +18,9 @@ def nearest_usual(plan: Plan) -> str:
     """
     by_price = plan.search.objective in ("price", "run_price")
     able = [each for each in plan.alternatives if each.iteration_seconds is not None]
-    if plan.continuous is not None:
-        # Where rollouts never drain nothing else is on their GPUs: no strategy places them so.
+    if plan.continuous is not None or (plan.staleness and not able):
+        # Where rollouts never drain, or are stale inside most frameworks, nothing else is on their
+        # GPUs: no usual layout is like that, and whether turns are faster is another search.
         return "none to compare: automap compare --schedules has synchronous plans beside it"
     if not able:
         return f"none to compare: {plan.alternatives[0].name}, {plan.alternatives[0].reason}"

@@ -54,14 +54,17 @@ def _summary(plan: Plan, *, with_details: bool) -> Table:
     return table
 
 
+def _of_more(plan: Plan) -> str:
+    """The price of the run; of a million tokens where the spec has one iteration, its default."""
+    if plan.spec.workload.iterations == 1:
+        return f"{formats.price(plan.price_per_million_tokens)} a million tokens"
+    return f"{formats.price(plan.run_price)} the run of {formats.duration(plan.run_seconds)}"
+
+
 def _summary_lines(plan: Plan, *, with_details: bool) -> Iterator[tuple[str, str]]:
     if plan.alternatives:
         yield "usual layout", nearest_usual(plan)
-    yield (
-        "price",
-        f"{formats.price(plan.price_per_iteration)} an iteration, "
-        f"{formats.price(plan.run_price)} the run of {formats.duration(plan.run_seconds)}",
-    )
+    yield "price", f"{formats.price(plan.price_per_iteration)} an iteration, {_of_more(plan)}"
     rest = len(plan.assumptions) - len(plan.warnings)
     if not with_details:
         assumed = f", {formats.number_of(rest, 'assumption')}" if rest else ""

@@ -151,4 +151,6 @@ def _regret_lines(found: Regret) -> Table:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.2g} %"
+    """In percent, to two digits and without an exponent; what is float noise as nothing."""
+    percent = 100 * value
+    return f"{float(f'{percent:.2g}'):g} %" if abs(percent) >= 0.005 else "0 %"

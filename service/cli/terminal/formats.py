@@ -79,8 +79,10 @@ def percent(share: float) -> str:
 
 
 def gap(relative_gap: float) -> str:
-    """A relative gap, exact zeros as such."""
+    """A relative gap, exact zeros as such, and what nobody could measure as a limit."""
     value = 100 * relative_gap
+    if 0 < value < 0.01:
+        return "below 0.01%"
     return "0%" if value == 0 else f"{value:.2g}%"
 
 

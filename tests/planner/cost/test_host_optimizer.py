@@ -123,7 +123,10 @@ def test_what_updates_on_gpus_alone_refuses_it(target: str) -> None:
 def test_it_is_proposed_only_to_a_target_that_can_and_where_something_trains() -> None:
     assert optimizer_on_host(on_one_node(on_host=True)) == []
     assert optimizer_on_host(small_job(search__target="automap")) == []
-    assert optimizer_on_host(small_job()) == []
+    # Named none, it is planned for the first that can then, and the change says so.
+    (change,) = optimizer_on_host(small_job())
+    assert change.text.endswith(f"as {VERL.name} can")
+    assert resolve(change.spec).target is VERL
     # Planned for the first framework that can, it is proposed as where that is named.
     (change,) = optimizer_on_host(small_job(workload__rollout_engine="sglang"))
     assert resolve(change.spec).target is VERL

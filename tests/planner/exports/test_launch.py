@@ -26,6 +26,7 @@ FORMS = (
     Wanted(apart=True, workload=(("rollout_cache_precision", "fp8"),)),
     Wanted(algorithm="ppo", engine="fsdp", lora=8),
     Wanted(algorithm="ppo", lora=8),
+    Wanted(algorithm="ppo", workload=(("optimizer_cpu_offload", True),)),
     Wanted(algorithm="dapo", reward_model=True, reward_nodes=1, num_nodes=3),
 )
 
@@ -62,6 +63,17 @@ def test_adapters_under_megatron_sit_on_the_layers_that_the_model_has(
     assert "linear_qkv" not in latent[key]
     assert {"linear_q_proj", "linear_kv_down_proj"} <= set(latent[key].strip("[]").split(","))
     assert latent["actor_rollout_ref.model.lora.rank"] == "8"
+
+
+def test_engines_read_the_base_of_adapters_and_are_sent_these_alone(
+    launches: list[Launch],
+) -> None:
+    """Without it each rank of FSDP gathers the whole base on its host, in 32 bits."""
+    rollout = "actor_rollout_ref.rollout"
+    for wanted, launch in zip(FORMS, launches, strict=True):
+        found, needed = values(launch), wanted.engine == "fsdp" and wanted.lora
+        assert found.get(f"{rollout}.load_format") == ("safetensors" if needed else None)
+        assert found.get(f"{rollout}.layered_summon") == ("True" if needed else None)
 
 
 def test_every_setting_has_its_decision_before_it(launches: list[Launch]) -> None:

@@ -110,7 +110,6 @@ def test_everything_that_is_missing_is_asked_for_at_once() -> None:
     [
         (f"{ACTOR}.entropy_coeff", ("0", "0.0", "null"), "0.001"),
         (f"{ACTOR}.calculate_entropy", ("False",), "True"),
-        (f"{ROLLOUT}.load_format", ("dummy",), "safetensors"),
         ("trainer.balance_batch", ("True",), "False"),
     ],
 )

@@ -3,6 +3,9 @@
 import pytest
 
 from automap.planner import NotExportableError, Plan, estimate, export
+from automap.planner.check.check import violations
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.runs_with import can_be_told
 from automap.planner.spec import JobSpec
 from tests.helpers.framework_plans import Wanted, plan_of
 
@@ -46,6 +49,17 @@ def test_what_does_not_fit_there_is_refused_with_its_bytes() -> None:
     assert reason.over_bytes is not None
     assert reason.over_bytes > 0
     assert reason.remedy == f"plan it for that: search.target {OTHER}"
+
+
+def test_a_plan_names_only_those_with_whose_software_it_fits() -> None:
+    """Else `runs with` would promise a launch that the export of the same plan then refuses."""
+    assert {OWN, OTHER} <= set(of_size(1).runs_with)
+    plan = of_size(64)
+    assert OTHER in can_be_told(resolve(plan.spec), plan.placement())
+    assert OTHER not in plan.runs_with
+    assert OWN in plan.runs_with
+    misstated = plan.model_copy(update={"runs_with": [*plan.runs_with, OTHER]})
+    assert any("runs_with" in line for line in violations(resolve(plan.spec), misstated))
 
 
 def test_software_that_the_framework_lacks_is_said_with_its_seconds() -> None:

@@ -16,7 +16,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.job.targets import UNKNOWN, refusal
 from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeRelation
-from automap.planner.plan.runs_with import refusals, runs_with
+from automap.planner.plan.runs_with import can_be_told, refusals
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
 from automap.planner.spec import JobSpec
@@ -358,11 +358,11 @@ def test_a_plan_for_any_that_nothing_runs_says_so() -> None:
     assert any(line.startswith("search.target: any, as automap") for line in plan.assumptions)
 
 
-def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
+def test_what_can_be_told_a_placement_is_what_refuses_nothing() -> None:
     plan = make_plan(small_job(search__target="any"))
     job, placement = resolve(plan.spec), plan.placement()
     for target in (AUTOMAP, VERL):
-        runs = target.name in runs_with(job, placement)
+        runs = target.name in can_be_told(job, placement)
         assert runs == (not refusals(job, placement, target))
     assert refusals(job, placement, ANY) == []
 
@@ -419,3 +419,16 @@ def test_every_feature_of_the_tables_is_one_of_an_architecture() -> None:
         names = each.unknown_features | each.tensor_divides | each.tensor_repeats
         names |= each.context_divides | each.context_repeats
         assert all(hasattr(shape, name) for name in names)
+
+
+@pytest.mark.parametrize("name", ["verl@0.9.1", "skyrl@0.3.0", "areal@1.0.4"])
+def test_sinks_are_not_split_where_heads_are_exchanged(name: str) -> None:
+    """Their Ulysses gives attention a part of the heads, and the sinks of all of them."""
+    (fsdp,) = [each for each in TARGETS[name].training if each.name == "fsdp"]
+    with_sinks = catalogue.architecture("gpt-oss-20b", field="architecture")
+    without = catalogue.architecture("qwen3-30b-a3b", field="architecture")
+    ones = dict.fromkeys(Layouts.__dataclass_fields__, np.array([1, 1]))
+    sizes = {"num_gpus": np.array([1, 4]), "context_parallel_size": np.array([1, 4])}
+    layouts = Layouts(**(ones | sizes | {"sharding": np.full(2, SHARDINGS.index("full"))}))
+    assert fsdp.allows(without, layouts, trains=True).tolist() == [True, True]
+    assert fsdp.allows(with_sinks, layouts, trains=True).tolist() == [True, False]
