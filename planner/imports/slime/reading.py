@@ -14,7 +14,7 @@ from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.slime.arguments import PROGRAMS, program_in
+from automap.planner.imports.slime.commands import PROGRAMS, program_in
 from automap.planner.imports.slime.pools import pools_of
 from automap.planner.imports.slime.workload import spec_of
 from automap.planner.imports.values import read_argument
