@@ -18,19 +18,16 @@ import argparse
 import importlib.util
 import multiprocessing
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 from rich.table import Table
 
@@ -38,7 +35,9 @@ from automap.planner.errors import PlanningError
 from automap.planner.plan.types import Plan, Strategy
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs.files import read_spec
-from tests.service.support.processes import planners_of
+from benchmarks.scale import run_curve, run_scale
+from tests.service.support.processes import peak_bytes, planners_of
+from tests.service.support.servers import serving_alone
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PPO = "hybridflow-ppo-70b-128xa100"
@@ -62,8 +61,8 @@ class Measured:
     target: str
     plans: list[Plan]
     whole_seconds: list[float]
-    peak_bytes: int | None
-    """Of the process that plans; None where the system does not tell."""
+    peak_bytes: int
+    """Of the process that plans; 0 where the system does not tell."""
 
 
 def example(name: str) -> Path:
@@ -74,15 +73,6 @@ def example(name: str) -> Path:
 def spec_of(path: Path) -> JobSpec:
     """The job spec in a YAML file."""
     return read_spec(str(path))
-
-
-def peak_bytes(pid: int | str) -> int | None:
-    """Most memory that a process has held so far (Linux)."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def timed(work: Callable[[], Plan]) -> tuple[Plan, float]:
@@ -117,79 +107,24 @@ def _in_this_process(name: str, repeat: int) -> Measured:
 def as_requests(name: str, repeat: int) -> list[Measured]:
     """Plan as requests to a running service: its first, and the ones after it."""
     body = example(name).read_bytes()
-    with running_service() as service:
+    with serving_alone() as server:
 
         def post() -> Plan:
-            response = service.client.post(
-                "/v1/plans", content=body, headers={"Content-Type": "application/yaml"}
+            response = server.client.post(
+                "/v1/plans",
+                content=body,
+                headers={"Content-Type": "application/yaml"},
+                timeout=120,
             )
             response.raise_for_status()
             return Plan.model_validate(response.json()["plan"])
 
         first, first_seconds, plans, seconds = warm_runs(post, repeat)
-        peak = service.peak_bytes() or None
+        peak = max(map(peak_bytes, planners_of(server.process.pid)), default=0)
     return [
         Measured("… first request to a service", "", [first], [first_seconds], peak),
         Measured("… as a request", "whole ≤ 0.5 s", plans, seconds, peak),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """A running service."""
-
-    client: httpx.Client
-    process: subprocess.Popen[bytes]
-
-    def planners(self) -> set[int]:
-        """Its planner processes."""
-        return planners_of(self.process.pid)
-
-    def peak_bytes(self) -> int:
-        """Most memory that one of its planner processes has held; 0 where nobody tells."""
-        return max((peak_bytes(pid) or 0 for pid in self.planners()), default=0)
-
-
-@contextmanager
-def running_service() -> Iterator[Service]:
-    """A service on a free port with an empty database."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {name: v for name, v in os.environ.items() if not name.startswith("AUTOMAP_")}
-        environment["AUTOMAP_DATABASE_URL"] = f"sqlite:///{folder}/automap.db"
-        environment["AUTOMAP_PORT"] = str(port)
-        log = Path(folder) / "log"
-        with log.open("wb") as output:
-            server = subprocess.Popen(
-                [sys.executable, "-m", "automap.service.cli.main", "serve"],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        address = f"http://127.0.0.1:{port}"
-        try:
-            with httpx.Client(base_url=address, timeout=120, trust_env=False) as client:
-                _wait_until_ready(client, server, log)
-                yield Service(client, server)
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _wait_until_ready(
-    client: httpx.Client, server: subprocess.Popen[bytes], log: Path, limit_seconds: float = 60.0
-) -> None:
-    deadline = time.monotonic() + limit_seconds
-    while server.poll() is None and time.monotonic() < deadline:
-        try:
-            if client.get("/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise RuntimeError(f"the service did not start:\n{log.read_text()}")
 
 
 def as_command(name: str, repeat: int) -> Measured:
@@ -234,7 +169,7 @@ def print_speed(out: Console, measured: list[Measured]) -> None:
             case.target,
             f"{candidates:,}",
             f"{candidates / pricing:,.0f}",
-            "–" if case.peak_bytes is None else f"{case.peak_bytes / 2**20:,.0f}",
+            f"{case.peak_bytes / 2**20:,.0f}" if case.peak_bytes else "–",
         )
     out.print(table)
     out.print(f"candidates per second: target {CANDIDATES_TARGET}\n", highlight=False)
@@ -354,8 +289,6 @@ def main() -> None:
     if arguments.only in (None, "quality"):
         run_quality(out)
     if arguments.only in ("scale", "curve"):
-        from benchmarks.scale import run_curve, run_scale
-
         run = run_scale if arguments.only == "scale" else run_curve
         run(out, arguments.repeat, arguments.plot)
 

@@ -6,7 +6,6 @@ that others use they say more than the clock.
 """
 
 import math
-import os
 import statistics
 import sys
 import time
@@ -21,7 +20,8 @@ from rich.table import Table
 from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
 from benchmarks import instances
-from benchmarks.planning import Service, running_service
+from tests.service.support.processes import peak_bytes, planners_of, processor_seconds
+from tests.service.support.servers import Server, serving_alone
 
 CURVE = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 LONG_SECONDS = 20.0
@@ -67,19 +67,19 @@ INSTANCES = (
 def measured(spec: JobSpec, repeat: int) -> tuple[list[Sample], int]:
     """Requests after one that is not counted, and the planner process's peak bytes."""
     body = spec.model_dump_json(exclude_none=True)
-    with running_service() as service:
-        first = _request(service, body)
-        samples = [_request(service, body) for _ in range(repeat)] if _is_short(first) else [first]
-        return samples, service.peak_bytes()
+    with serving_alone() as server:
+        first = _request(server, body)
+        samples = [_request(server, body) for _ in range(repeat)] if _is_short(first) else [first]
+        return samples, max(map(peak_bytes, planners_of(server.process.pid)), default=0)
 
 
 def _is_short(sample: Sample) -> bool:
     return sample.cpu_seconds <= LONG_SECONDS
 
 
-def _request(service: Service, body: str) -> Sample:
-    before, start = _cpu_seconds(service), time.perf_counter()
-    response = service.client.post(
+def _request(server: Server, body: str) -> Sample:
+    before, start = _cpu_seconds(server), time.perf_counter()
+    response = server.client.post(
         "/v1/plans",
         content=body,
         headers={"Content-Type": "application/json"},
@@ -88,16 +88,12 @@ def _request(service: Service, body: str) -> Sample:
     seconds = time.perf_counter() - start
     response.raise_for_status()
     plan = Plan.model_validate(response.json()["plan"])
-    return Sample(plan, seconds, _cpu_seconds(service) - before)
+    return Sample(plan, seconds, _cpu_seconds(server) - before)
 
 
-def _cpu_seconds(service: Service) -> float:
-    """Of the service's planner processes, user and system (Linux)."""
-    ticks = 0
-    for pid in service.planners():
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def _cpu_seconds(server: Server) -> float:
+    """Of the service's planner processes (Linux)."""
+    return sum(map(processor_seconds, planners_of(server.process.pid)))
 
 
 def _table(title: str, first: str) -> Table:

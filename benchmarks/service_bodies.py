@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.service_reads import Connection, Service, service
+from benchmarks.service_reads import Connection, service
+from tests.service.support.processes import peak_bytes
 
 LARGEST = 30 * 2**20
 MEGABYTE = 2**20 - 2**10
@@ -79,12 +80,6 @@ async def silence(port: int, path: str, text: str) -> tuple[int, float, list[lis
     return status, seconds, latencies
 
 
-def peak_bytes(running: Service) -> int:
-    """The most memory that the API has had."""
-    status = Path(f"/proc/{running.process.pid}/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
-
-
 def main() -> None:
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as running:
@@ -95,7 +90,7 @@ def main() -> None:
                 for question, each in zip(ASKED, latencies, strict=True)
             )
             print(f"{name}, {len(text) / 2**20:.1f} MiB: {status} after {seconds:.1f} s; {told}")
-        print(f"most memory of the API: {peak_bytes(running) / 1e6:.0f} MB")
+        print(f"most memory of the API: {peak_bytes(running.process.pid) / 1e6:.0f} MB")
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
 
 

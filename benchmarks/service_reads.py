@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from automap.service.api.examples import PPO_SPEC
+from tests.service.support.processes import processor_seconds
 
 CLIENTS = (1, 16)
 POSTING_ROUNDS = 3
@@ -67,8 +68,7 @@ class Service:
 
     def processor_seconds(self) -> float:
         """That the API has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_seconds(self.process.pid)
 
     def resident_bytes(self) -> int:
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]

@@ -22,8 +22,7 @@ from automap.service.api.connections import allow_many_files, limited_protocol
 from automap.service.api.sockets import bound_sockets
 from automap.service.app import create_app
 from automap.service.environment import hide_environment
-from automap.service.misspelt_settings import misspelt_settings
-from automap.service.settings import Settings
+from automap.service.settings import Settings, misspelt_settings
 from automap.service.storage import api_keys
 from automap.service.storage.database import Database, sqlite_file
 from automap.service.storage.tables import ApiKeyRow

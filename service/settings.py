@@ -1,6 +1,8 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
 import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +24,16 @@ PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 SECRETS_FOLDER = "AUTOMAP_SECRETS_FOLDER"  # pragma: allowlist secret
 """A variable: the folder with a file for each setting that is kept out of the environment."""
+_PREFIX = "AUTOMAP_"
+_OTHER_VARIABLES = frozenset(
+    {
+        SECRETS_FOLDER,
+        *("AUTOMAP_API_KEY", "AUTOMAP_LOCK_FOLDER", "AUTOMAP_RUN_FOLDERS"),
+        *("AUTOMAP_CHAOS_JOURNAL", "AUTOMAP_CHROMIUM", "AUTOMAP_TEST_RUN"),
+    }
+)
+"""Variables of clients, of jobs, and of our tests."""
+_KUBERNETES_HOST = "_SERVICE_HOST"
 
 
 def canonical_host(name: str) -> str:
@@ -44,7 +56,7 @@ class Settings(BaseSettings):
     """Every setting, with its default here and nowhere else."""
 
     model_config = SettingsConfigDict(
-        env_prefix="AUTOMAP_", frozen=True, extra="ignore", validate_by_name=True
+        env_prefix=_PREFIX, frozen=True, extra="ignore", validate_by_name=True
     )
 
     def __init__(self, **given: Any) -> None:
@@ -179,7 +191,7 @@ class Settings(BaseSettings):
             raise ValueError("names no key; give one, or leave the variable out")
         return keys
 
-    @field_validator("allowed_hosts", "job_environment", mode="before")
+    @field_validator("allowed_hosts", "allowed_folders", "job_environment", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
@@ -193,13 +205,6 @@ class Settings(BaseSettings):
             if any(sign in name for sign in ":/[*") and not is_address(name):
                 raise ValueError(f"{name!r} is no name: leave out scheme, port and wildcards")
         return tuple(map(canonical_host, names))
-
-    @field_validator("allowed_folders", mode="before")
-    @classmethod
-    def _split_folders(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return tuple(folder.strip() for folder in value.split(",") if folder.strip())
 
     @field_validator("allowed_folders")
     @classmethod
@@ -218,3 +223,26 @@ class Settings(BaseSettings):
         if scheme == "sqlite" and separator and rest.strip("/") not in ("", ":memory:"):
             return url
         raise ValueError("use sqlite:///PATH (a file) or postgresql://USER:PASSWORD@HOST/NAME")
+
+
+def misspelt_settings(names: Iterable[str], passed_on: Iterable[str] = ()) -> Iterator[str]:
+    """What to say of each of these variables that is named as a setting and that nobody reads.
+
+    A misspelt one would be ignored in silence. `passed_on`: names of variables that are for others.
+    """
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    given = sorted(names)
+    # Kubernetes tells pods of a Service automap-… by variables that begin so.
+    services = [
+        name.removesuffix(_KUBERNETES_HOST) for name in given if name.endswith(_KUBERNETES_HOST)
+    ]
+    foreign = tuple(f"{each}_{kind}" for each in services for kind in ("SERVICE_", "PORT"))
+    for name in given:
+        written = name.upper()
+        if not written.startswith(_PREFIX) or name.startswith(foreign):
+            continue
+        if written in known | _OTHER_VARIABLES or name in passed_on:
+            continue
+        close = get_close_matches(written, sorted(known | _OTHER_VARIABLES), n=1, cutoff=0.8)
+        meant = f": did you mean {close[0]}?" if close else ""
+        yield f"the variable {name} is no setting and is ignored{meant}"

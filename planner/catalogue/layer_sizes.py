@@ -238,11 +238,6 @@ class LayerSizes(Block):
         """One layer without experts: attention, MLP and norms."""
         return self.layer_parameters("dense")
 
-    @property
-    def moe_layer_parameters(self) -> int:
-        """One layer with experts: attention, norms, router, all routed and shared experts."""
-        return self.layer_parameters("experts")
-
     def layer_parameters(self, mlp: Mlp) -> int:
         """One layer with such an MLP."""
         found = self.attention_parameters + self.norm_parameters_per_layer(mlp)

@@ -19,7 +19,7 @@ from automap.planner.cost.estimates import (
     SecondsColumns,
     joined,
 )
-from automap.planner.cost.generation.generation_pricing import GenerationPricing
+from automap.planner.cost.generation_pricing import GenerationPricing
 from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.forward_call import price_forward, reloaded

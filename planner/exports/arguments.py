@@ -3,7 +3,7 @@
 import shlex
 
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.exports.lines import Value
+from automap.planner.exports.lines import Value, need_type
 from automap.planner.frameworks.description import Framework, Setting
 
 ABSENT = ("None", "False")
@@ -16,19 +16,9 @@ def argument(value: Value, setting: Setting) -> str:
     Raises:
         ValueError: it is of another type.
     """
-    kinds: dict[str, tuple[type, ...]] = {
-        "flag": (bool,),
-        "whole": (int,),
-        "number": (int, float),
-        "numbers": (list,),
-        "word": (str,),
-        "text": (str,),
-    }
-    is_flag = isinstance(value, bool)
     if value is None and setting.type != "flag":
         return "None"
-    if not isinstance(value, kinds[setting.type]) or is_flag != (setting.type == "flag"):
-        raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
+    need_type(value, setting)
     return " ".join(value) if isinstance(value, list) else str(value)
 
 

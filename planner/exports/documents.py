@@ -5,21 +5,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.exports.lines import Value
+from automap.planner.exports.lines import Value, need_type
 from automap.planner.exports.script import comment
 from automap.planner.frameworks.description import Setting
 
 _WORD = re.compile(r"[A-Za-z][\w.\-/]*")
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 """Words that YAML takes for other than words."""
-_TYPES: dict[str, tuple[type, ...]] = {
-    "flag": (bool,),
-    "whole": (int,),
-    "number": (int, float),
-    "word": (str,),
-    "text": (str,),
-    "list": (list,),
-}
 
 
 def yaml_value(value: Value, setting: Setting) -> str:
@@ -30,9 +22,7 @@ def yaml_value(value: Value, setting: Setting) -> str:
     """
     if value is None:
         return "null"
-    is_flag = isinstance(value, bool)
-    if not isinstance(value, _TYPES[setting.type]) or is_flag != (setting.type == "flag"):
-        raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
+    need_type(value, setting)
     if isinstance(value, list):
         return f"[{', '.join(map(yaml_text, value))}]"
     return yaml_text(value) if isinstance(value, str) else str(value).lower()

@@ -1,5 +1,6 @@
 """Settings of a launch as they are collected, each looked up in the framework's description."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -7,6 +8,43 @@ from automap.planner.exports.launch import LaunchSetting, Placeholder
 from automap.planner.frameworks.description import JOB, Framework, Setting
 
 Value = bool | int | float | str | list[str] | None
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_+]*")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "flag": (bool,),
+    "switch": (bool,),
+    "whole": (int,),
+    "number": (int, float),
+    "numbers": (list,),
+    "list": (list,),
+    "word": (str,),
+    "text": (str,),
+}
+
+
+def need_type(value: Value, setting: Setting) -> None:
+    """Check a value's type.
+
+    Raises:
+        ValueError: it is of another type than the setting.
+    """
+    types = _TYPES[setting.type]
+    if not isinstance(value, types) or isinstance(value, bool) != (bool in types):
+        raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
+
+
+def plain(value: Value) -> str:
+    """A value as Hydra and OmegaConf read it: null, True, numbers, lists, and plain words.
+
+    Raises:
+        ValueError: a word needs quotes, as names that people give do.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(plain, value))}]"
+    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+        raise ValueError(f"{value!r} needs quotes")
+    return str(value)
 
 
 @dataclass(slots=True)

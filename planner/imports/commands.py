@@ -11,6 +11,7 @@ from automap.planner.imports.shell.expansion import Expander
 from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.parser import parse
 from automap.planner.imports.shell.syntax import ShellError, Simple, Word
+from automap.planner.imports.shell.values import Field
 from automap.planner.imports.shell.walk import Reading, Started, Walk
 
 MAX_LISTED = 10
@@ -23,11 +24,11 @@ Printed = Callable[[str, Walk, Expander], str | None]
 class Dialect:
     """How scripts start a framework."""
 
-    jobs_of: Callable[[Reading], list[tuple[Started, int]]]
-    """Commands that start it, each with the number of the word that names the program."""
-    printed: Printed
+    program_in: Callable[[Sequence[Field]], int | None]
+    """The number of the word of a command that names the program; None: it starts none."""
     starts: str
     """How a command begins, with {} for the program."""
+    printed: Printed = lambda text, walk, expander: None
     sections: tuple[str, ...] = ()
     """Sections that every configuration of its has, and no other framework's; empty: it has no
     configurations."""
@@ -36,10 +37,13 @@ class Dialect:
     programs: Callable[[LaunchFile], bool] = lambda _: False
     """Whether a file is a program in Python that is one of its launches."""
 
+    def jobs_of(self, reading: Reading) -> list[tuple[Started, int]]:
+        """Commands that start it, each with the number of the word that names the program."""
+        found = ((command, self.program_in(command.words)) for command in reading.commands)
+        return [(command, place) for command, place in found if place is not None]
 
-def prints(
-    function: str, quote: Callable[[str], str]
-) -> Callable[[str, Walk, Expander], str | None]:
+
+def prints(function: str, quote: Callable[[str], str]) -> Printed:
     """What tells that a command substitution is `quoted WORD`, and what that prints.
 
     Args:

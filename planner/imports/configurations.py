@@ -1,13 +1,14 @@
 """Overrides of a command's words, and configurations that inherit from one another."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import LaunchFile
 from automap.planner.imports.shell.values import Field
+from automap.planner.imports.shell.walk import Started
 
 Own = Mapping[str, Mapping[str, str]]
 """A framework's own configurations by name → what they set beside the described defaults."""
@@ -16,6 +17,63 @@ MAX_KEYS = 20_000
 MAX_COMPOSED = 200
 """Configurations that a launch inherits from, each as often as it does."""
 _KEY = re.compile(r"[A-Za-z_][\w@/.\-]*")
+
+
+def configurations(files: Iterable[LaunchFile]) -> dict[str, LaunchFile]:
+    """Configurations among the files of a launch, by name."""
+    return {stem(each.name): each for each in files if not each.text}
+
+
+def stem(name: str) -> str:
+    """The name of a configuration: its file's, without the ending."""
+    return name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
+
+
+def of_command(
+    command: Started,
+    place: int,
+    configs: Mapping[str, LaunchFile],
+    framework: Framework,
+    own: Own,
+    *,
+    default: str = "",
+) -> Overrides:
+    """The overrides of a command, over the configuration that its `--config` names.
+
+    Args:
+        command: What the script starts.
+        place: The number of the word that names the program.
+        configs: Configurations among the files, by name.
+        framework: What the launch is for.
+        own: Configurations that come with the framework.
+        default: The configuration where none is named; empty: there is none.
+    """
+    found = Overrides(command.source, command.line, end=command.end)
+    name, words, arguments = default, list[Field](), list(command.words[place + 1 :])
+    while arguments:
+        word = arguments.pop(0)
+        option, equals, value = word.shown.partition("=")
+        if option != "--config":
+            words.append(word)
+        else:
+            name = value if equals else arguments.pop(0).shown if arguments else default
+    named = stem(name.strip("'\""))
+    is_known = named in configs or named in own
+    if not is_known and len(configs) == 1 and ("$" in name or not name):
+        # Which file it is only a machine knows, and one alone is named.
+        [named] = configs
+    compose(named, configs, found, framework, own, line=command.line)
+    for word in words:
+        override(word, found)
+    return found
+
+
+def take(values: Mapping[str, str], overrides: Overrides, framework: Framework) -> None:
+    """Set the keys that the user gave: they win over what the files say."""
+    known = {key for each in framework.settings for key in each.keys.values()}
+    for name, value in values.items():
+        if "." in name or name in known:
+            overrides.set(Given(name, value, "--set", 0), over=True)
 
 
 def override(word: Field, found: Overrides) -> None:

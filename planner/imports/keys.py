@@ -2,15 +2,16 @@
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.launch import ImportedSetting
+from automap.planner.imports.interpolations import interpolate
+from automap.planner.imports.launch import Answers, ImportedSetting
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.values import Value
+from automap.planner.imports.values import Value, read_value
 
 OFF = ("false", "null", "none", "auto", "")
 """Values of what is not there, and so takes neither time nor memory."""
@@ -22,6 +23,43 @@ LIKE = 0.7
 """Likeness that each part of such a key has to have."""
 ADAPTERS = "LoRA"
 """What a description says of keys that train adapters where none is priced."""
+
+
+def settings_of(
+    overrides: Overrides,
+    answers: Answers,
+    framework: Framework,
+    take: Callable[[Mapping[str, str], Overrides, Framework], None],
+    *,
+    engine: str = "fsdp",
+    reader: Callable[[str], Value] = read_value,
+    interpolated: bool = False,
+) -> Settings:
+    """The settings of a launch, with what the user gave over what its files say.
+
+    Args:
+        overrides: What the files say.
+        answers: What the user gave.
+        framework: What the launch is for.
+        take: Sets what the user gave.
+        engine: Kind of training engine, where it is known by now.
+        reader: Reads a value as the framework does.
+        interpolated: References between keys are looked up.
+    """
+    respell(overrides, answers.respelt)
+    renamed(overrides, framework)
+    take(answers.values, overrides, framework)
+    renamed(overrides, framework)
+    if interpolated:
+        interpolate(overrides, framework, answers.values)
+    return Settings(
+        framework,
+        overrides,
+        answers.values,
+        engine=engine,
+        reader=reader,
+        reasons=overrides.reasons,
+    )
 
 
 def renamed(overrides: Overrides, framework: Framework) -> None:

@@ -3,7 +3,6 @@
 Every training run that ended is a one-sided measurement of memory: it fitted.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from automap.planner.cost import memory
@@ -81,9 +80,3 @@ def ran_run(row: TrainingRow) -> RanRun | None:
         default_bytes=default.peak_bytes,
         assumptions=tuple(assumptions.texts),
     )
-
-
-def refused_share(runs: Iterable[RanRun]) -> float:
-    """Share of the runs that ran which a plan's check would refuse; 0 of none."""
-    refused = [run.refused for run in runs]
-    return sum(refused) / len(refused) if refused else 0.0

@@ -10,8 +10,7 @@ from automap.service.cli.options.runs import ServeArguments, WorkerArguments
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.environment import hide_environment
-from automap.service.misspelt_settings import misspelt_settings
-from automap.service.settings import Settings
+from automap.service.settings import Settings, misspelt_settings
 
 _SECRET = ("database_url", "api_keys")
 """Settings that are not repeated, as they may hold a password or a key."""

@@ -13,10 +13,9 @@ from automap.executor.private_folders import is_open_to_all, make_private
 from automap.executor.run.parent import when_stdin_closes
 from automap.executor.telemetry import traces
 from automap.service.environment import hide_environment
-from automap.service.misspelt_settings import misspelt_settings
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
-from automap.service.settings import Settings
+from automap.service.settings import Settings, misspelt_settings
 from automap.service.storage.database import Database
 from automap.service.telemetry import logs
 from automap.service.worker.local_ray import LocalRay

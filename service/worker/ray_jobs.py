@@ -6,7 +6,6 @@ settings travel as the job's working directory, its output comes back as the job
 
 import hashlib
 import io
-import logging
 import zipfile
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from automap.service.telemetry import logs
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 """What the dashboard may take for an answer; less than a lease."""

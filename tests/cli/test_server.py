@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,45 +23,16 @@ from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.cli.main import main
 from tests.cli.commands import TINY, TOO_LARGE
 from tests.helpers.tiny_runs import plain_plan
+from tests.service.support.servers import serving_alone
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """`automap serve` on a free port with a database of its own."""
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "automap.service.cli.main", "serve", "--port", str(port)],
-            env={**os.environ, "AUTOMAP_DATABASE_URL": f"sqlite:///{folder}/automap.db"},
-            stdout=log,
-            stderr=log,
-            cwd=ROOT,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_until_ready(url, process, folder / "log")
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(START_SECONDS * 10):
-        assert process.poll() is None, log.read_text()
-        try:
-            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    pytest.fail(log.read_text())
+def server() -> Iterator[str]:
+    """The address of a service with a database of its own."""
+    with serving_alone() as running:
+        yield running.address
 
 
 def call(capsys, *arguments: str) -> tuple[int, str, str]:

@@ -13,7 +13,6 @@ from tests.docs.documents import ROOT
 RETIRED_NAMES = Path(__file__).parent / "retired_names.txt"
 ROOMS = ("planner", "profiler", "executor", "service")
 CANNOT_BE_READ_ALONE = ("Of ", "The same", "As ", "Those ", "That ", "Than ", "None:")
-# Docstrings that begin so and are still to be rewritten, all in decomposition/master.py.
 
 
 def retired_names() -> list[str]:
@@ -87,12 +86,6 @@ def test_docstrings_can_be_read_alone(room: str) -> None:
         if docstring.startswith(CANNOT_BE_READ_ALONE)
     ]
     assert not found, "\n".join(found)
-
-
-def test_retired_names_are_in_the_glossary() -> None:
-    page = (ROOT / "docs" / "concepts" / "glossary.md").read_text()
-    table = page.partition("## Retired names")[2].replace("_", " ").lower()
-    assert not [name for name in retired_names() if name not in table]
 
 
 @pytest.mark.parametrize(

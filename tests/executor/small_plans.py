@@ -10,8 +10,6 @@ from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 
-POOL = {"name": "cpu", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 8}
-
 
 @dataclass(frozen=True)
 class Place:

@@ -10,12 +10,11 @@ from automap.planner.exports.areal.settings import launch_of
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import inside
-from automap.planner.units import GIB
-from tests.helpers.framework_plans import POOL, Wanted, spec_of
+from tests.helpers.framework_plans import Wanted, home, placed, spec_of
 
 AREAL = framework("areal@1.0.4")
 EACH = 8
@@ -83,36 +82,25 @@ def plan_of(laid: Laid) -> Plan:
 def placement_of(laid: Laid, spec: JobSpec) -> Placement:
     groups, models = FORMS[laid.form], resolve(spec).models
     copies = [
-        CopyPlacement(
-            id=role,
-            role=role,
-            kind="home",
-            pool=POOL,
-            first_gpu=groups[role] * laid.each,
-            num_gpus=laid.each,
-            layout=layout_of(laid, laid.engine(role), trains=model.trainable),
+        home(
+            role,
+            groups[role] * laid.each,
+            laid.each,
+            layout_of(laid, laid.engine(role), trains=model.trainable),
             offload=laid.reference if role == "reference" else "none",
         )
         for role, model in models.items()
     ]
     tensor = laid.generation_tensor
-    generated = Parallelism(tensor_parallel_size=tensor, data_parallel_size=laid.each // tensor)
-    shadow: dict[str, Any] = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
-    shadow |= {"first_gpu": groups["rollout"] * laid.each, "num_gpus": laid.each}
-    copies.append(CopyPlacement(**shadow, layout=generated))
-    layouts = {copy.id: copy.layout for copy in copies}
-    calls = []
-    for call in resolve(spec).dataflow.calls:
-        settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        if call.kind == "generate":
-            settings |= {"copy": "actor.shadow", "parallelism": generated}
-            settings["kv_cache_bytes"] = 16 * GIB
-        elif call.role in layouts:
-            settings |= {"copy": call.role, "parallelism": layouts[call.role]}
-            settings["micro_batch_size"] = laid.micro
-            settings["recompute"] = laid.recompute if call.kind == "train" else None
-        calls.append(CallPlacement(**settings))
-    return Placement(copies=copies, calls=calls)
+    return placed(
+        spec,
+        copies,
+        Parallelism(tensor_parallel_size=tensor, data_parallel_size=laid.each // tensor),
+        apart_from=groups["rollout"] * laid.each,
+        train=laid.micro,
+        score=laid.micro,
+        recompute=laid.recompute,
+    )
 
 
 def layout_of(laid: Laid, engine: str, *, trains: bool) -> Parallelism:

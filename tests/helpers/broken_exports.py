@@ -1,7 +1,12 @@
 """Plans that break one limit each of what verl can be told: valid ones, changed by hand."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from automap.planner.exports.refusals import refusals
+from automap.planner.exports.subject import subject_of
+from automap.planner.frameworks.description import Framework
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail, Plan
 from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
@@ -38,6 +43,24 @@ def respecified(plan: Plan, part: str, **values: Any) -> Plan:
     spec = plan.spec
     update = {part: getattr(spec, part).model_copy(update=values)}
     return plan.model_copy(update={"spec": spec.model_copy(update=update)})
+
+
+def limits_of(plan: Plan, framework: Framework) -> set[str]:
+    """Names of the limits that a plan is refused for."""
+    found = refusals(subject_of(resolve(plan.spec), plan, framework))
+    by_words = {limit.what: limit.name for limit in framework.limits}
+    return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
+
+
+def assert_every_limit_refuses(
+    framework: Framework, broken: Mapping[str, Plan], sound: Mapping[str, Plan] | None = None
+) -> None:
+    """Each limit refuses the plan that breaks it, and none refuses a sound one."""
+    refused = {name: limits_of(plan, framework) for name, plan in (sound or {}).items()}
+    assert {name: limits for name, limits in refused.items() if limits} == {}
+    refused = {name: limits_of(plan, framework) for name, plan in broken.items()}
+    assert {name: limits for name, limits in refused.items() if name not in limits} == {}
+    assert set(broken) == {limit.name for limit in framework.limits}
 
 
 def accepted_by_verl() -> dict[str, Plan]:

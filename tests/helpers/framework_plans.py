@@ -1,6 +1,8 @@
 """Plans for exports, made of a placement each: no search, so hundreds take seconds."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from automap.planner.job.resolution import resolve
@@ -130,36 +132,94 @@ def placement_of(wanted: Wanted, spec: JobSpec) -> Placement:
         if model.needs_gpus
     }
     copies = [
-        CopyPlacement(
-            id=role,
-            role=role,
-            kind="home",
-            pool=POOL,
-            first_gpu=first,
-            num_gpus=num_gpus,
-            layout=_layout(wanted, role, num_gpus),
+        home(
+            role,
+            first,
+            num_gpus,
+            _layout(wanted, role, num_gpus),
             offload="weights" if role in ("reference", "reward") else wanted.offload,
         )
         for role, (first, num_gpus) in ranges.items()
     ]
-    if wanted.apart:
-        shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
-        shadow |= {"first_gpu": trained, "num_gpus": total - trained}
+    return placed(
+        spec,
+        copies,
+        generated,
+        apart_from=trained if wanted.apart else None,
+        train=wanted.micro_batch,
+        score=wanted.micro_batch,
+        recompute=wanted.recompute,
+    )
+
+
+def home(
+    role: str, first_gpu: int, num_gpus: int, layout: Parallelism, *, offload: str = "none"
+) -> CopyPlacement:
+    """The copy on which a role trains or scores."""
+    where: dict[str, Any] = {"first_gpu": first_gpu, "num_gpus": num_gpus, "offload": offload}
+    return CopyPlacement(id=role, role=role, kind="home", pool=POOL, layout=layout, **where)
+
+
+def placed(
+    spec: JobSpec,
+    homes: Sequence[CopyPlacement],
+    generated: Parallelism,
+    *,
+    apart_from: int | None,
+    train: int,
+    score: int,
+    recompute: str,
+) -> Placement:
+    """Every call on the home of its role, an adapter's reference on the actor.
+
+    Args:
+        spec: Of the job.
+        homes: One for each model.
+        generated: The layout that generates.
+        apart_from: The first GPU of what generates on GPUs of its own; None: the actor's.
+        train: Sequences of a micro-batch that is trained on.
+        score: Those of one that is scored.
+        recompute: Of what trains.
+    """
+    copies, where = list(homes), "actor"
+    if apart_from is not None:
+        where = "actor.shadow"
+        shadow: dict[str, Any] = {"id": where, "role": "actor", "kind": "shadow", "pool": POOL}
+        shadow |= {"first_gpu": apart_from, "num_gpus": generated.num_gpus}
         copies.append(CopyPlacement(**shadow, layout=generated))
     layouts = {copy.id: copy.layout for copy in copies}
     calls = []
     for call in resolve(spec).dataflow.calls:
-        copy = "actor" if wanted.lora and call.role == "reference" else call.role
-        copy = "actor.shadow" if wanted.apart and call.kind == "generate" else copy
         settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
+        copy = "actor" if call.role == "reference" and "reference" not in layouts else call.role
         if call.kind == "generate":
-            settings |= {"copy": copy, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
+            settings |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
         elif copy in layouts:
+            trains = call.kind == "train"
             settings |= {"copy": copy, "parallelism": layouts[copy]}
-            settings["micro_batch_size"] = wanted.micro_batch
-            settings["recompute"] = wanted.recompute if call.kind == "train" else None
+            settings["micro_batch_size"] = train if trains else score
+            settings["recompute"] = recompute if trains else None
         calls.append(CallPlacement(**settings))
     return Placement(copies=copies, calls=calls)
+
+
+def misplaced(plan: Plan, members: Mapping[str, Any]) -> list[str]:
+    """Where the groups of models that a framework would make are not those of the plan."""
+    copies = {c.role if c.kind == "home" else "rollout": c for c in plan.copies}
+    copies.setdefault("rollout", copies["actor"])
+    if set(members) != set(copies):
+        return [f"models {sorted(members)}, not {sorted(copies)}"]
+    ranges = {role: (copy.first_gpu, copy.num_gpus) for role, copy in copies.items()}
+    found = [
+        f"{role} has {members[role]['num_gpus']} GPUs, not {num_gpus}"
+        for role, (_, num_gpus) in ranges.items()
+        if members[role]["num_gpus"] != num_gpus
+    ]
+    return found + [
+        f"{one} and {other}"
+        for one, other in product(ranges, ranges)
+        if (ranges[one] == ranges[other]) != (members[one]["group"] == members[other]["group"])
+    ]
 
 
 def _layout(wanted: Wanted, role: str, num_gpus: int) -> Parallelism:

@@ -10,12 +10,11 @@ from automap.planner.exports.openrlhf.settings import launch_of
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import inside
-from automap.planner.units import GIB
-from tests.helpers.framework_plans import POOL, Wanted, spec_of
+from tests.helpers.framework_plans import Wanted, home, misplaced, placed, spec_of
 
 OPENRLHF = framework("openrlhf@0.11.2")
 EACH = 8
@@ -63,39 +62,24 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
     trained = [role for role, model in models.items() if model.trainable]
     joined = len({groups[role] for role in trained}) < len(trained)
     copies = [
-        CopyPlacement(
-            id=role,
-            role=role,
-            kind="home",
-            pool=POOL,
-            first_gpu=groups[role] * EACH,
-            num_gpus=EACH,
-            layout=_layout(laid, trains=role in trained),
+        home(
+            role,
+            groups[role] * EACH,
+            EACH,
+            _layout(laid, trains=role in trained),
             offload="optimizer" if joined and role in trained else "none",
         )
         for role in models
     ]
-    generated = Parallelism(
-        tensor_parallel_size=laid.tensor, data_parallel_size=EACH // laid.tensor
+    return placed(
+        spec,
+        copies,
+        Parallelism(tensor_parallel_size=laid.tensor, data_parallel_size=EACH // laid.tensor),
+        apart_from=groups["rollout"] * EACH if groups["rollout"] != groups["actor"] else None,
+        train=laid.train,
+        score=laid.score,
+        recompute=laid.recompute,
     )
-    if groups["rollout"] != groups["actor"]:
-        shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
-        shadow |= {"first_gpu": groups["rollout"] * EACH, "num_gpus": EACH}
-        copies.append(CopyPlacement(**shadow, layout=generated))
-    layouts = {copy.id: copy.layout for copy in copies}
-    calls = []
-    for call in resolve(spec).dataflow.calls:
-        settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        if call.kind == "generate":
-            where = "actor.shadow" if "actor.shadow" in layouts else "actor"
-            settings |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
-        elif call.role in layouts:
-            trains = call.kind == "train"
-            settings |= {"copy": call.role, "parallelism": layouts[call.role]}
-            settings["micro_batch_size"] = laid.train if trains else laid.score
-            settings["recompute"] = laid.recompute if trains else None
-        calls.append(CallPlacement(**settings))
-    return Placement(copies=copies, calls=calls)
 
 
 def _layout(laid: Laid, *, trains: bool) -> Parallelism:
@@ -205,25 +189,7 @@ def differences(plan: Plan, verdict: Mapping[str, Any]) -> list[str]:
     """Where what OpenRLHF would run is not what the plan says."""
     if "error" in verdict:
         return [str(verdict["error"])]
-    members, found = verdict["members"], []
-    copies = {c.role if c.kind == "home" else "rollout": c for c in plan.copies}
-    copies.setdefault("rollout", copies["actor"])
-    if set(members) != set(copies):
-        return [f"models {sorted(members)}, not {sorted(copies)}"]
-    for role, copy in copies.items():
-        if members[role]["num_gpus"] != copy.num_gpus:
-            found.append(f"{role} has {members[role]['num_gpus']} GPUs, not {copy.num_gpus}")
-    found += _groups(copies, members)
-    return [*found, *_values(plan, verdict)]
-
-
-def _groups(copies: Mapping[str, Any], members: Mapping[str, Any]) -> list[str]:
-    ranges = {role: (copy.first_gpu, copy.num_gpus) for role, copy in copies.items()}
-    return [
-        f"{one} and {other}"
-        for one, other in product(ranges, ranges)
-        if (ranges[one] == ranges[other]) != (members[one]["group"] == members[other]["group"])
-    ]
+    return misplaced(plan, verdict["members"]) or _values(plan, verdict)
 
 
 def _values(plan: Plan, verdict: Mapping[str, Any]) -> list[str]:

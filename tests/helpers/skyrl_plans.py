@@ -11,12 +11,18 @@ from automap.planner.exports.skyrl.settings import launch_of
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import inside
-from automap.planner.units import GIB
-from tests.helpers.framework_plans import POOL, Wanted, spec_of, told_of_optimizer
+from tests.helpers.framework_plans import (
+    Wanted,
+    home,
+    misplaced,
+    placed,
+    spec_of,
+    told_of_optimizer,
+)
 
 SKYRL = framework("skyrl@0.3.0")
 EACH = 8
@@ -76,42 +82,25 @@ def placement_of(laid: Laid, spec: JobSpec) -> Placement:
     nodes, groups, models = _groups_of(laid), FORMS[laid.form], resolve(spec).models
     shared = [groups[role] for role in (*models, "rollout")]
     copies = [
-        CopyPlacement(
-            id=role,
-            role=role,
-            kind="home",
-            pool=POOL,
-            first_gpu=nodes[groups[role]] * EACH,
-            num_gpus=EACH,
-            layout=_layout(laid, role),
+        home(
+            role,
+            nodes[groups[role]] * EACH,
+            EACH,
+            _layout(laid, role),
             offload="weights" if shared.count(groups[role]) > 1 else "none",
         )
         for role in models
     ]
-    generated = _engine(laid.engine, laid.engine_expert)
-    if groups["rollout"] != groups["actor"]:
-        shadow: dict[str, Any] = {
-            "id": "actor.shadow",
-            "role": "actor",
-            "kind": "shadow",
-            "pool": POOL,
-        }
-        shadow |= {"first_gpu": nodes[groups["rollout"]] * EACH, "num_gpus": EACH}
-        copies.append(CopyPlacement(**shadow, layout=generated))
-    layouts = {copy.id: copy.layout for copy in copies}
-    calls = []
-    for call in resolve(spec).dataflow.calls:
-        settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        if call.kind == "generate":
-            where = "actor.shadow" if "actor.shadow" in layouts else "actor"
-            settings |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
-        elif call.role in layouts:
-            trains = call.kind == "train"
-            settings |= {"copy": call.role, "parallelism": layouts[call.role]}
-            settings["micro_batch_size"] = laid.train if trains else laid.score
-            settings["recompute"] = laid.recompute if trains else None
-        calls.append(CallPlacement(**settings))
-    return Placement(copies=copies, calls=calls)
+    apart = groups["rollout"] != groups["actor"]
+    return placed(
+        spec,
+        copies,
+        _engine(laid.engine, laid.engine_expert),
+        apart_from=nodes[groups["rollout"]] * EACH if apart else None,
+        train=laid.train,
+        score=laid.score,
+        recompute=laid.recompute,
+    )
 
 
 def _engine(tensor: int, expert: int = 1) -> Parallelism:
@@ -273,20 +262,7 @@ def differences(plan: Plan, verdict: Mapping[str, Any]) -> list[str]:
     """Where what SkyRL would run is not what the plan says."""
     if "error" in verdict:
         return [str(verdict["error"])]
-    members, found = verdict["members"], []
-    copies = {c.role if c.kind == "home" else "rollout": c for c in plan.copies}
-    copies.setdefault("rollout", copies["actor"])
-    if set(members) != set(copies):
-        return [f"models {sorted(members)}, not {sorted(copies)}"]
-    for role, copy in copies.items():
-        if members[role]["num_gpus"] != copy.num_gpus:
-            found.append(f"{role} has {members[role]['num_gpus']} GPUs, not {copy.num_gpus}")
-    ranges = {role: (copy.first_gpu, copy.num_gpus) for role, copy in copies.items()}
-    found += [
-        f"{one} and {other}"
-        for one, other in product(ranges, ranges)
-        if (ranges[one] == ranges[other]) != (members[one]["group"] == members[other]["group"])
-    ]
+    found = misplaced(plan, verdict["members"])
     stale = plan.spec.search.staleness > 0
     if (verdict["trainer"] == "FullyAsyncRayPPOTrainer") != stale:
         found.append(f"the trainer is {verdict['trainer']}")

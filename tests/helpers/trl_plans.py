@@ -10,12 +10,11 @@ from automap.planner.exports.subject import subject_of
 from automap.planner.exports.trl.settings import launch_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.plan.types import Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import inside
-from automap.planner.units import GIB
-from tests.helpers.framework_plans import POOL, Wanted, spec_of
+from tests.helpers.framework_plans import Wanted, home, placed, spec_of
 
 TRL = framework("trl@1.16.0")
 EACH = 8
@@ -53,40 +52,16 @@ def plan_of(laid: Laid) -> Plan:
 
 
 def placement_of(laid: Laid, spec: JobSpec) -> Placement:
-    models = resolve(spec).models
-    copies = [
-        CopyPlacement(
-            id=role,
-            role=role,
-            kind="home",
-            pool=POOL,
-            first_gpu=0,
-            num_gpus=laid.trainer,
-            layout=_layout(laid, role),
-            offload="none",
-        )
-        for role in models
-    ]
     gpus = laid.server or laid.trainer
-    generated = Parallelism(
-        tensor_parallel_size=laid.tensor, data_parallel_size=gpus // laid.tensor
+    return placed(
+        spec,
+        [home(role, 0, laid.trainer, _layout(laid, role)) for role in resolve(spec).models],
+        Parallelism(tensor_parallel_size=laid.tensor, data_parallel_size=gpus // laid.tensor),
+        apart_from=laid.trainer if laid.server else None,
+        train=laid.micro_batch,
+        score=laid.micro_batch,
+        recompute=laid.recompute,
     )
-    if laid.server:
-        shadow: dict[str, Any] = {"id": "actor.shadow", "role": "actor", "kind": "shadow"}
-        shadow |= {"pool": POOL, "first_gpu": laid.trainer, "num_gpus": laid.server}
-        copies.append(CopyPlacement(**shadow, layout=generated))
-    calls = []
-    for call in resolve(spec).dataflow.calls:
-        settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
-        if call.kind == "generate":
-            where = "actor.shadow" if laid.server else "actor"
-            settings |= {"copy": where, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
-        elif call.role in models:
-            settings |= {"copy": call.role, "parallelism": _layout(laid, call.role)}
-            settings["micro_batch_size"] = laid.micro_batch
-            settings["recompute"] = laid.recompute if call.kind == "train" else None
-        calls.append(CallPlacement(**settings))
-    return Placement(copies=copies, calls=calls)
 
 
 def _layout(laid: Laid, role: str) -> Parallelism:

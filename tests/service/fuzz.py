@@ -23,6 +23,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.support.described import described
+from tests.service.support.processes import peak_bytes
 from tests.service.support.servers import Server, serving
 
 EXCLUDED = "positive_data_acceptance"
@@ -61,12 +62,6 @@ def answered(server: Server) -> dict[str, int]:
                 status = sample.labels["status"]
                 found[status] = found.get(status, 0) + int(sample.value)
     return found
-
-
-def peak_bytes(process_id: int) -> int:
-    """The most memory that a process has had."""
-    status = Path(f"/proc/{process_id}/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 def round_of_requests(

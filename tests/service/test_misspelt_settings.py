@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from automap.service import server
-from automap.service.misspelt_settings import misspelt_settings
 from automap.service.server import OpenServiceError
-from automap.service.settings import Settings
+from automap.service.settings import Settings, misspelt_settings
 from tests.cli.commands import call
 
 

@@ -3,13 +3,13 @@
 from automap.planner.exports.batches import micro_batches
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
-from automap.planner.exports.lines import Lines
+from automap.planner.exports.lines import Lines, plain
 from automap.planner.exports.models import model_of
 from automap.planner.exports.skyrl.engines import add_engines
 from automap.planner.exports.skyrl.layouts import add_role
 from automap.planner.exports.skyrl.program import PROGRAM, TEXT
 from automap.planner.exports.skyrl.script import script_of
-from automap.planner.exports.skyrl.values import label, plain
+from automap.planner.exports.skyrl.values import label
 from automap.planner.exports.subject import Subject, same_range
 from automap.planner.exports.workload import (
     ENDLESS,

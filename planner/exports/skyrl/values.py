@@ -1,23 +1,6 @@
-"""Values of overrides as SkyRL reads them: OmegaConf's YAML."""
+"""Names that people gave, as SkyRL reads them: OmegaConf's YAML."""
 
 import re
-
-from automap.planner.exports.lines import Value
-
-
-def plain(value: Value) -> str:
-    """A value as it is read: null, True, numbers, lists, and words without special characters.
-
-    Raises:
-        ValueError: a word needs quotes; names that people give are for `quoted`.
-    """
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(plain, value))}]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_+]*", value):
-        raise ValueError(f"{value!r} needs quotes")
-    return str(value)
 
 
 def quoted(text: str) -> str:

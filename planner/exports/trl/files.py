@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from automap.planner.exports.launch import LaunchSetting
-from automap.planner.exports.lines import Value
+from automap.planner.exports.lines import Value, need_type
 from automap.planner.exports.script import comment
 from automap.planner.exports.zero import STAGES
 from automap.planner.frameworks.description import Setting
@@ -29,13 +29,6 @@ _OF_STAGE_3 = ("zero3_init_flag: true", "zero3_save_16bit_model: true")
 _WORD = re.compile(r"[A-Za-z_][\w.\-/]*")
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
 """Words that YAML takes for other than words."""
-_TYPES: dict[str, tuple[type, ...]] = {
-    "switch": (bool,),
-    "whole": (int,),
-    "number": (int, float),
-    "word": (str,),
-    "text": (str,),
-}
 
 
 def written(value: Value, setting: Setting) -> str:
@@ -46,9 +39,7 @@ def written(value: Value, setting: Setting) -> str:
     """
     if value is None:
         return "None"
-    is_switch = isinstance(value, bool)
-    if not isinstance(value, _TYPES[setting.type]) or is_switch != (setting.type == "switch"):
-        raise ValueError(f"{setting.key()}: {value!r} is no {setting.type}")
+    need_type(value, setting)
     return str(value)
 
 

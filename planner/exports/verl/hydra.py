@@ -1,23 +1,6 @@
-"""Values of overrides as Hydra reads them."""
+"""Names that people gave, as Hydra reads them."""
 
 import re
-
-from automap.planner.exports.lines import Value
-
-
-def hydra_value(value: Value) -> str:
-    """A value as Hydra reads it: null, True, numbers, lists, and words without special characters.
-
-    Raises:
-        ValueError: a word needs quotes; names that people give are for `hydra_quoted`.
-    """
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", value):
-        raise ValueError(f"{value!r} needs quotes")
-    return str(value)
 
 
 def hydra_quoted(text: str) -> str:

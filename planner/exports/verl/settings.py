@@ -4,7 +4,7 @@ from automap.planner.cost.constants import PREFILL_CHUNK_TOKENS
 from automap.planner.exports.collected import collected
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.layouts import attention_replicas
-from automap.planner.exports.lines import Lines
+from automap.planner.exports.lines import Lines, plain
 from automap.planner.exports.memory_share import engine_cache, memory_share, share_below
 from automap.planner.exports.models import model_of
 from automap.planner.exports.refusals import PRECISIONS
@@ -14,7 +14,7 @@ from automap.planner.exports.serving import (
     serving_bytes,
 )
 from automap.planner.exports.subject import Subject
-from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
+from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.role_settings import add_role, add_scoring
 from automap.planner.exports.verl.script import script_of
 from automap.planner.exports.workload import (
@@ -30,9 +30,7 @@ from automap.planner.plan.types import CallPlan
 
 def launch_of(subject: Subject) -> Launch:
     """The launch of a plan that nothing refuses."""
-    lines = Lines(
-        subject.framework, subject.engine, lambda value, _: hydra_value(value), hydra_quoted
-    )
+    lines = Lines(subject.framework, subject.engine, lambda value, _: plain(value), hydra_quoted)
     _add_algorithm(subject, lines)
     _add_synchrony(subject, lines)
     _add_pools(subject, lines)

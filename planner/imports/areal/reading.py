@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.areal.backends import Backend, backend_of
-from automap.planner.imports.areal.overrides import overrides_of, take
+from automap.planner.imports.areal.overrides import overrides_of
 from automap.planner.imports.areal.pools import places_of
 from automap.planner.imports.areal.workload import roles_of, spec_of
+from automap.planner.imports.configurations import take
 from automap.planner.imports.finishing import imported, reasons_first
-from automap.planner.imports.interpolations import interpolate
-from automap.planner.imports.keys import respell
+from automap.planner.imports.keys import settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload, Recompute
 from automap.planner.imports.micro_batches import fitting
@@ -30,10 +30,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = overrides_of(files, answers, framework)
-    respell(overrides, answers.respelt)
-    take(answers.values, overrides, framework)
-    interpolate(overrides, framework, answers.values)
-    settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
+    settings = settings_of(overrides, answers, framework, take, interpolated=True)
     backends = {role: backend_of(settings, role) for role in (*roles_of(settings), "rollout")}
     settings.as_role = {"rollout": backends["rollout"].engine}
     settings.engine = _kind(settings, "actor", backends["actor"])

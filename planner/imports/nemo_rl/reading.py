@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from automap.planner.frameworks.description import Framework
+from automap.planner.imports.configurations import take
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given
-from automap.planner.imports.interpolations import interpolate
-from automap.planner.imports.keys import respell
+from automap.planner.imports.keys import settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.nemo_rl.layouts import (
     engine_layout,
@@ -14,7 +14,7 @@ from automap.planner.imports.nemo_rl.layouts import (
     recompute_of,
     training_layout,
 )
-from automap.planner.imports.nemo_rl.overrides import overrides_of, take
+from automap.planner.imports.nemo_rl.overrides import overrides_of
 from automap.planner.imports.nemo_rl.pools import pools_of
 from automap.planner.imports.nemo_rl.workload import spec_of
 from automap.planner.imports.placing import placement_of
@@ -36,10 +36,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = overrides_of(files, answers, framework)
-    respell(overrides, answers.respelt)
-    take(answers.values, overrides)
-    interpolate(overrides, framework, answers.values)
-    settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
+    settings = settings_of(overrides, answers, framework, take, interpolated=True)
     settings.engine = _engine(settings)
     _count_tokens(settings)
     pools = pools_of(settings, node)

@@ -7,22 +7,21 @@ from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Overrides
-from automap.planner.imports.keys import earlier, respell
+from automap.planner.imports.keys import earlier, settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
-from automap.planner.imports.openrlhf.commands import jobs_of
 from automap.planner.imports.openrlhf.pools import groups_of
 from automap.planner.imports.openrlhf.workload import roles_of, spec_of
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import Groups, Range, node_of
 from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
+from automap.planner.imports.shell.values import Field
 from automap.planner.imports.values import read_argument
 from automap.planner.job.job import Job
 from automap.planner.plan.types import Parallelism
 
-DIALECT = Dialect(jobs_of, lambda text, walk, expander: None, "python3 -m {}")
-"""How scripts start OpenRLHF."""
+MODULE, FILE = "openrlhf.cli.train_ppo_ray", "openrlhf/cli/train_ppo_ray.py"
 SHARDINGS = {0: "none", 1: "optimizer", 2: "gradient", 3: "full"}
 """ZeRO's stage → sharding of what trains."""
 
@@ -36,16 +35,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
-    respell(overrides, answers.respelt)
-    take(answers.values, overrides, framework)
-    settings = Settings(
-        framework,
-        overrides,
-        answers.values,
-        engine="zero",
-        reader=read_argument,
-        reasons=list(overrides.reasons),
-    )
+    settings = settings_of(overrides, answers, framework, take, engine="zero", reader=read_argument)
     groups = groups_of(settings, roles_of(settings), node, answers.gpus_per_node)
     with reasons_first(settings):
         job = resolved(settings, spec_of(settings, answers, groups.pools, node))
@@ -59,6 +49,17 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
             home=lambda role: _home(settings, job, groups, role),
         )
     return imported(settings, job, placed)
+
+
+def _program(words: Sequence[Field]) -> int | None:
+    """The number of the word that names its trainer, which something runs."""
+    shown = (each.shown for each in words)
+    named = (n for n, each in enumerate(shown) if n and (each == MODULE or each.endswith(FILE)))
+    return next(named, None)
+
+
+DIALECT = Dialect(_program, "python3 -m {}")
+"""How scripts start OpenRLHF."""
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:

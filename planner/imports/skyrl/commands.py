@@ -1,7 +1,7 @@
 """The commands that start SkyRL, and the overrides that they have."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from automap.planner.exports.skyrl.script import QUOTED
 from automap.planner.exports.skyrl.values import quoted
@@ -10,7 +10,7 @@ from automap.planner.imports.commands import Dialect, prints
 from automap.planner.imports.configurations import override
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import Reading, Started
+from automap.planner.imports.shell.walk import Started
 
 STALE, ONE_STEP = "main_fully_async", "main_async"
 """Ends of the names of programs whose rollouts are ahead: by so many iterations, and by one."""
@@ -25,15 +25,8 @@ _PROGRAM = re.compile(
 _VERL = re.compile(r"verl[./]|recipe[./]")
 
 
-def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
-    """Commands that start a trainer, and the number of the word that names the program."""
-    found = []
-    for command in reading.commands:
-        places = (n for n, word in enumerate(command.words) if n and _is_program(word))
-        place = next(places, None)
-        if place is not None:
-            found.append((command, place))
-    return found
+def _program(words: Sequence[Field]) -> int | None:
+    return next((n for n, word in enumerate(words) if n and _is_program(word)), None)
 
 
 def _is_program(word: Field) -> bool:
@@ -59,12 +52,5 @@ def of_command(command: Started, place: int, framework: Framework) -> Overrides:
     return found
 
 
-def take(values: Mapping[str, str], overrides: Overrides) -> None:
-    """Set the keys that the user gave: they win over what the files say."""
-    for name, value in values.items():
-        if "." in name:
-            overrides.set(Given(name, value, "--set", 0), over=True)
-
-
-DIALECT = Dialect(jobs_of, prints(QUOTED, quoted), "python3 -m {}")
+DIALECT = Dialect(_program, "python3 -m {}", prints(QUOTED, quoted))
 """How scripts start SkyRL."""

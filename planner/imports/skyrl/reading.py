@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import job_of_scripts
+from automap.planner.imports.configurations import take
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import earlier, renamed, respell
+from automap.planner.imports.keys import earlier, settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import engine_layout, engine_named
 from automap.planner.imports.placing import placement_of
@@ -22,7 +23,6 @@ from automap.planner.imports.skyrl.commands import (
     STALE,
     module_of,
     of_command,
-    take,
 )
 from automap.planner.imports.skyrl.layouts import offload_of, recompute_of, training_layout
 from automap.planner.imports.skyrl.pools import groups_of
@@ -41,17 +41,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
-    respell(overrides, answers.respelt)
-    renamed(overrides, framework)
-    take(answers.values, overrides)
-    renamed(overrides, framework)
-    settings = Settings(
-        framework,
-        overrides,
-        answers.values,
-        reader=read_yaml,
-        reasons=list(overrides.reasons),
-    )
+    settings = settings_of(overrides, answers, framework, take, reader=read_yaml)
     settings.engine = engine_named(settings)
     groups = groups_of(settings, roles_of(settings), node, answers.gpus_per_node)
     with reasons_first(settings):

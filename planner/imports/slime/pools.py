@@ -3,7 +3,7 @@
 from automap.planner.catalogue.hardware import NodeType
 from automap.planner.imports.pools import MAX_GPUS, Pools, Range, behind_one_another
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.slime.arguments import PROGRAMS
+from automap.planner.imports.slime.commands import PROGRAMS
 
 
 def pools_of(settings: Settings, node: NodeType) -> Pools:

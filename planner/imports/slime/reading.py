@@ -7,21 +7,21 @@ from automap.planner.imports.arguments import of_command, take
 from automap.planner.imports.commands import Dialect, job_of_scripts
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import respell
+from automap.planner.imports.keys import settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import Offload
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import resolved
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.slime.arguments import PROGRAMS, jobs_of
+from automap.planner.imports.slime.commands import PROGRAMS, program_in
 from automap.planner.imports.slime.pools import pools_of
 from automap.planner.imports.slime.workload import spec_of
 from automap.planner.imports.values import read_argument
 from automap.planner.job.job import Job
 from automap.planner.plan.types import Parallelism
 
-DIALECT = Dialect(jobs_of, lambda text, walk, expander: None, "python3 {}")
+DIALECT = Dialect(program_in, "python3 {}")
 """How scripts start slime."""
 
 
@@ -34,15 +34,8 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
-    respell(overrides, answers.respelt)
-    take(answers.values, overrides, framework)
-    settings = Settings(
-        framework,
-        overrides,
-        answers.values,
-        engine="megatron",
-        reader=read_argument,
-        reasons=list(overrides.reasons),
+    settings = settings_of(
+        overrides, answers, framework, take, engine="megatron", reader=read_argument
     )
     pools = pools_of(settings, node)
     with reasons_first(settings):

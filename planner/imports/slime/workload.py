@@ -9,7 +9,7 @@ from automap.planner.imports.host_optimizer import host_optimizer
 from automap.planner.imports.launch import Answers
 from automap.planner.imports.pools import Pools
 from automap.planner.imports.settings import Settings
-from automap.planner.imports.slime.arguments import PROGRAMS
+from automap.planner.imports.slime.commands import PROGRAMS
 from automap.planner.imports.slime.models import actor_of
 from automap.planner.spec import JobSpec, LengthSpec
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from automap.planner.errors import Reason
+from automap.planner.imports.configurations import stem
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import LaunchFile
 from automap.planner.imports.shell.values import Field
@@ -59,39 +60,32 @@ def key_of(name: str) -> str:
     return (_DEEPSPEED if name.startswith(starts) else PREFIX) + name
 
 
-def take_file(
-    name: str,
-    configs: Mapping[str, LaunchFile],
-    found: Overrides,
-    *,
-    line: int,
-    replaces: bool = False,
-) -> None:
-    """The file of that name, or TRL's own; `replaces`: over what was said before."""
-    stem = name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
-    file = configs.get(stem)
+def take_file(name: str, configs: Mapping[str, LaunchFile], found: Overrides, *, line: int) -> None:
+    """The file of that name, or TRL's own, below what was said before."""
+    file_stem = stem(name)
+    file = configs.get(file_stem)
     if file is not None and isinstance(file.document, dict):
         for given in _of_document(file):
-            if replaces or given.key not in found.given:
+            if given.key not in found.given:
                 found.set(given, over=True)
         return
-    own = _own_name(stem)
+    own = _own_name(file_stem)
     if own is None:
         summary = f"accelerate's file {name[:80]!r} (line {line}) is not among the files"
         found.reasons.append(Reason(summary=summary, remedy="name its file as well"))
         return
     at = Given("", "", found.file, line)
-    if own != stem:
+    if own != file_stem:
         found.remark("assumed", f"{name[:80]} is taken to be TRL's own {own}.yaml", at)
     values = {"num_machines": "1", "mixed_precision": "bf16", **OWN[own]}
     for key, value in values.items():
-        if replaces or PREFIX + key not in found.given:
+        if PREFIX + key not in found.given:
             found.set(Given(PREFIX + key, value, found.file, line), over=True)
 
 
-def _own_name(stem: str) -> str | None:
+def _own_name(named: str) -> str | None:
     """TRL's own file that a name means: also with deepspeed_ before it, as in its examples."""
-    plain = stem.lower().removeprefix("deepspeed_").replace("-", "_")
+    plain = named.lower().removeprefix("deepspeed_").replace("-", "_")
     if plain in OWN:
         return plain
     stage = _STAGE.fullmatch(plain)

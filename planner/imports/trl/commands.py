@@ -8,7 +8,7 @@ from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.imports.shell.interpreter import Interpreter
 from automap.planner.imports.shell.syntax import ShellError
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import Reading, Started
+from automap.planner.imports.shell.walk import Started
 from automap.planner.imports.trl.programs import algorithm_in, is_program
 
 _NAMED = re.compile(r"(?:[\w\-]*_|[\w\-]*-)?(grpo|rloo)[\w\-]*\.py", re.IGNORECASE)
@@ -19,26 +19,6 @@ _PYTHON = re.compile(r"python[\d.]*")
 MODULES = {"accelerate.commands.launch": "accelerate", "torch.distributed.run": "torchrun"}
 """Module → the launcher that it is."""
 TRAINERS = ("grpo", "rloo")
-
-
-def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
-    """Commands that start a trainer, and the number of the word that names the program."""
-    found = []
-    for command in reading.commands:
-        place = _program(command.words)
-        if place is not None:
-            found.append((command, place))
-    return found
-
-
-DIALECT = Dialect(
-    jobs_of,
-    lambda text, walk, expander: None,
-    "accelerate launch -m {}, or with trl grpo",
-    sections=("num_generations",),
-    programs=lambda file: is_program(file) and bool(algorithm_in(file)),
-)
-"""How scripts start TRL."""
 
 
 def launcher_of(words: Sequence[Field]) -> tuple[str, int]:
@@ -70,6 +50,15 @@ def _program(words: Sequence[Field]) -> int | None:
         if launcher == "python" and not name.startswith("-"):
             return None
     return None
+
+
+DIALECT = Dialect(
+    _program,
+    "accelerate launch -m {}, or with trl grpo",
+    sections=("num_generations",),
+    programs=lambda file: is_program(file) and bool(algorithm_in(file)),
+)
+"""How scripts start TRL."""
 
 
 def servers_in(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from automap.planner.errors import NotImportableError, Reason
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import job_of
+from automap.planner.imports.configurations import configurations, stem
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.imports.shell.values import Field
@@ -37,7 +38,7 @@ def overrides_of(
     """
     programs = [each for each in files if is_program(each) and algorithm_in(each)]
     scripts = [each for each in files if each.text and not is_program(each)]
-    configs = {_stem(each.name): each for each in files if not each.text}
+    configs = configurations(files)
     if scripts:
         found, algorithm = _of_script(scripts, programs, configs, answers, framework, gpus_per_node)
     elif programs:
@@ -145,7 +146,7 @@ def _take_config(
     *,
     own_accelerate: bool,
 ) -> None:
-    file = configs.get(_stem(at.value))
+    file = configs.get(stem(at.value))
     if file is None or not isinstance(file.document, dict):
         summary = f"the trainer's file {at.value[:80]!r} (line {at.line}) is not among the files"
         found.reasons.append(Reason(summary=summary, remedy="name its file as well"))
@@ -242,7 +243,3 @@ def take(values: Mapping[str, str], found: Overrides, framework: Framework) -> N
             found.given.pop(key, None)
             if value != "None":
                 found.set(Given(key, value, "--set", 0), over=True)
-
-
-def _stem(name: str) -> str:
-    return name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.finishing import imported, reasons_first
-from automap.planner.imports.keys import respell
+from automap.planner.imports.keys import settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.placing import placement_of
 from automap.planner.imports.pools import node_of
 from automap.planner.imports.resolving import resolved
-from automap.planner.imports.settings import Settings
 from automap.planner.imports.trl.layouts import (
     engine_layout,
     layout_of,
@@ -39,16 +38,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides, algorithm = overrides_of(files, answers, framework, node.gpus_per_node)
-    respell(overrides, answers.respelt)
-    take(answers.values, overrides, framework)
-    settings = Settings(
-        framework,
-        overrides,
-        answers.values,
-        engine="zero",
-        reader=read_word,
-        reasons=list(overrides.reasons),
-    )
+    settings = settings_of(overrides, answers, framework, take, engine="zero", reader=read_word)
     if serves(settings):
         settings.framework = served(framework)
     pools = pools_of(settings, node)

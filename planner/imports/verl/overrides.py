@@ -8,7 +8,7 @@ from automap.planner.imports.configurations import compose, override
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import LaunchFile
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import Reading, Started
+from automap.planner.imports.shell.walk import Started
 
 OWN_CONFIGS: Mapping[str, Mapping[str, str]] = {
     "ppo_trainer": {},
@@ -20,17 +20,7 @@ _OTHERS = re.compile(r"skyrl|(^|[./])examples[./]train[./]|(^|[./])main_(base|fu
 """Programs of another framework that has such names."""
 
 
-def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
-    """Commands that start a trainer, and the number of the word that names it."""
-    found = []
-    for command in reading.commands:
-        place = _entry(command.words)
-        if place is not None:
-            found.append((command, place))
-    return found
-
-
-def _entry(words: Sequence[Field]) -> int | None:
+def program_in(words: Sequence[Field]) -> int | None:
     """The number of the word that names a Python module or file that trains."""
     for place, word in enumerate(words):
         text = word.text or ""

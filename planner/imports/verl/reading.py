@@ -8,9 +8,10 @@ from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import Dialect, job_of, prints
+from automap.planner.imports.configurations import configurations, stem, take
 from automap.planner.imports.finishing import imported, reasons_first
-from automap.planner.imports.given import Given, Overrides
-from automap.planner.imports.keys import renamed, respell
+from automap.planner.imports.given import Overrides
+from automap.planner.imports.keys import settings_of
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.imports.layouts import engine_named
 from automap.planner.imports.placing import placement_of
@@ -26,9 +27,9 @@ from automap.planner.imports.verl.entries import (
 from automap.planner.imports.verl.overrides import (
     OWN_CONFIGS,
     entry_of,
-    jobs_of,
     of_command,
     of_configs,
+    program_in,
 )
 from automap.planner.imports.verl.pools import pools_of
 from automap.planner.imports.verl.workload import spec_of
@@ -47,14 +48,10 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     """
     node = node_of(answers.gpu)
     overrides = _overrides(files, answers, framework)
-    respell(overrides, answers.respelt)
-    renamed(overrides, framework)
-    _take(answers.values, overrides)
-    renamed(overrides, framework)
     entry = entry_named(overrides.entry or framework.entry, framework)
+    settings = settings_of(overrides, answers, framework, _take)
     if entry is not None:
         in_trainers_words(entry, overrides)
-    settings = Settings(framework, overrides, answers.values, reasons=list(overrides.reasons))
     settings.engine = engine_named(settings)
     pools = pools_of(settings, node)
     with reasons_first(settings):
@@ -63,6 +60,11 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
         placed = placement_of(settings, job, pools)
     own = (() if entry is None else entry.own) + _without_engine(settings, job)
     return imported(settings, job, placed, entry=overrides.entry, own=own)
+
+
+def _take(values: Mapping[str, str], overrides: Overrides, framework: Framework) -> None:
+    """Set the keys that the user gave, with + as Hydra has those that a configuration lacks."""
+    take({key.lstrip("+"): value for key, value in values.items()}, overrides, framework)
 
 
 def _without_engine(settings: Settings, job: Job) -> tuple[str, ...]:
@@ -76,23 +78,15 @@ def _without_engine(settings: Settings, job: Job) -> tuple[str, ...]:
     return OF_REFERENCE
 
 
-def _take(values: Mapping[str, str], overrides: Overrides) -> None:
-    """Set the keys that the user gave: they win over what the files say."""
-    for given, value in values.items():
-        name = given.lstrip("+")  # as Hydra has keys that a configuration lacks
-        if "." in name or name == "model_engine":
-            overrides.set(Given(name, value, "--set", 0), over=True)
-
-
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
     """The overrides of the job that the files start."""
-    configs = {_stem(each.name): each for each in files if not each.text}
+    configs = configurations(files)
     scripts = [each for each in files if each.text]
     if not scripts:
         if not configs:
             reason = Reason(summary="no file is named", remedy="name the script that starts it")
             raise NotImportableError(framework.target, [reason])
-        return of_configs(_stem(files[0].name), configs, framework)
+        return of_configs(stem(files[0].name), configs, framework)
     (command, place), remarks = job_of(scripts, answers, framework, DIALECT)
     name = entry_of(command, place)
     entry = entry_named(name, framework)
@@ -108,15 +102,10 @@ def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framewo
     return found
 
 
-def _stem(name: str) -> str:
-    """The name of a configuration: its file's, without the ending."""
-    return name.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
-
-
 DIALECT = Dialect(
-    jobs_of,
-    prints(QUOTED, hydra_quoted),
+    program_in,
     "python3 -m {}, or its configuration (.yaml)",
+    prints(QUOTED, hydra_quoted),
     sections=("actor_rollout_ref",),
     bases=("ppo_trainer", "ppo_megatron_trainer"),
 )

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -16,9 +16,7 @@ from automap.planner.spec import JobSpec
 from automap.service.cli.inputs import examples
 from automap.service.cli.inputs.kinds import need_kind, refuse_script, warn_of_other_version
 from automap.service.cli.inputs.profile_folders import (
-    by_gpu_type,
     with_absolute_profiles,
-    with_profiles,
 )
 from automap.service.cli.terminal.failures import BadInputError, typed
 from automap.service.errors.fields import FieldError, field_errors
@@ -54,16 +52,9 @@ _PLAN = TypeAdapter(Plan)
 _SETTINGS = TypeAdapter(RunSettings)
 
 
-def read_spec(
-    source: str, *, profiles: Sequence[str] = (), others: Collection[str] = ()
-) -> JobSpec:
-    """The job spec in a file or on standard input, its config.json files read in.
-
-    Pools are priced with the measured profile of their GPU type among `profiles`, which may also be
-    of `others`: types that the command tries itself.
-    """
-    spec = read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
-    return with_profiles(spec, by_gpu_type(profiles), others=others) if profiles else spec
+def read_spec(source: str) -> JobSpec:
+    """The job spec in a file or on standard input, its config.json files read in."""
+    return read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
 
 
 def read_spec_of(document: object, source: str) -> JobSpec:

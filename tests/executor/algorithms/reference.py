@@ -297,15 +297,6 @@ def response_values(model: Model, rollout: Batch, rows: Sequence[int]) -> list[T
     return [values[row, prompt - 1 : end - 1] for row, (prompt, end) in enumerate(spans)]
 
 
-def response_scores(model: Model, rollout: Batch) -> list[float]:
-    """A reward model's score of every row: the scalar head at the last token."""
-    tokens, mask, spans = _padded(rollout, range(rollout.num_rows))
-    with torch.no_grad():
-        hidden = model.model(input_ids=tokens, attention_mask=mask).last_hidden_state
-        scores = model.score(hidden).squeeze(-1)
-    return [float(scores[row, end - 1]) for row, (_, end) in enumerate(spans)]
-
-
 def kl(log_probs: Tensor, reference: Tensor, estimator: str) -> Tensor:
     ratio = (reference - log_probs).exp()
     return {

@@ -118,7 +118,7 @@ def test_small_mixture_of_experts_by_hand() -> None:
     assert model.expert_parameters == 3 * 8 * 7
     assert model.router_parameters == 8 * 6
     assert model.shared_expert_parameters == 3 * 8 * 5
-    assert model.moe_layer_parameters == 288 + 16 + 48 + 6 * 168 + 120
+    assert model.layer_parameters("experts") == 288 + 16 + 48 + 6 * 168 + 120
     assert model.num_parameters() == 80 + 2 * 688 + 3 * 1480 + 8 + 80
     assert model.num_parameters() - model.active_parameters() == 3 * 4 * 168
 

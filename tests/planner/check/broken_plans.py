@@ -54,11 +54,6 @@ def without_call(plan: Plan, call_id: str) -> Plan:
     return plan.model_copy(update={"calls": [c for c in plan.calls if c.id != call_id]})
 
 
-def seconds_of(plan: Plan, call_id: str) -> float:
-    call = next(c for c in plan.calls if c.id == call_id)
-    return call.end_seconds - call.start_seconds
-
-
 def expect(job: Job, plan: Plan, pattern: str) -> None:
     found = violations(job, plan)
     assert any(re.search(pattern, line) for line in found), found or "no violation"

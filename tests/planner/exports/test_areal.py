@@ -9,14 +9,17 @@ import yaml
 
 from automap.planner import Launch, Plan
 from automap.planner.exports.exporting import export
-from automap.planner.exports.refusals import refusals
-from automap.planner.exports.subject import subject_of
-from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail
 from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
 from tests.helpers.areal_plans import AREAL, FORMS, PPO, SAMPLE, SMALL, Laid, given, plan_of
-from tests.helpers.broken_exports import changed, regenerated, relaid, respecified
+from tests.helpers.broken_exports import (
+    assert_every_limit_refuses,
+    changed,
+    regenerated,
+    relaid,
+    respecified,
+)
 from tests.helpers.framework_plans import Wanted
 from tests.helpers.framework_plans import plan_of as plan_of_any
 
@@ -232,16 +235,6 @@ def broken() -> dict[str, Plan]:
     }
 
 
-def limits_of(plan: Plan) -> set[str]:
-    """Names of the limits that a plan is refused for."""
-    found = refusals(subject_of(resolve(plan.spec), plan, AREAL))
-    by_words = {limit.what: limit.name for limit in AREAL.limits}
-    return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
-
-
 @pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it(plans: dict[str, Plan]) -> None:
-    assert {name: limits_of(plan) for name, plan in plans.items() if limits_of(plan)} == {}
-    made = broken()
-    assert {n: limits_of(plan) for n, plan in made.items() if n not in limits_of(plan)} == {}
-    assert set(made) == {limit.name for limit in AREAL.limits}
+    assert_every_limit_refuses(AREAL, broken(), plans)

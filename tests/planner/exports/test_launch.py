@@ -6,8 +6,9 @@ import pytest
 
 from automap.planner import Launch, catalogue
 from automap.planner.exports.exporting import export
+from automap.planner.exports.lines import plain
 from automap.planner.exports.subject import subject_of
-from automap.planner.exports.verl.hydra import hydra_quoted, hydra_value
+from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.settings import launch_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
@@ -190,12 +191,12 @@ def test_comments_hold_what_people_named() -> None:
     ],
 )
 def test_values_are_hydras(value: object, text: str) -> None:
-    assert hydra_value(value) == text  # type: ignore[arg-type]
+    assert plain(value) == text  # type: ignore[arg-type]
 
 
 def test_words_that_need_quotes_are_refused_or_quoted() -> None:
     with pytest.raises(ValueError, match="needs quotes"):
-        hydra_value("a b")
+        plain("a b")
     assert hydra_quoted("it's \\") == "'it\\'s \\\\'"
     assert hydra_quoted("${a}") == "'\\${a}'"
 

@@ -8,13 +8,17 @@ import pytest
 
 from automap.planner import Launch, Plan
 from automap.planner.exports.exporting import export
-from automap.planner.exports.refusals import refusals
-from automap.planner.exports.subject import subject_of
-from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import GenerationTail
 from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
-from tests.helpers.broken_exports import changed, regenerated, relaid, respecified
+from tests.helpers.broken_exports import (
+    assert_every_limit_refuses,
+    changed,
+    limits_of,
+    regenerated,
+    relaid,
+    respecified,
+)
 from tests.helpers.framework_plans import Wanted
 from tests.helpers.framework_plans import plan_of as plan_of_any
 from tests.helpers.openrlhf_plans import OPENRLHF, SAMPLE, SMALL, Laid, given, plan_of, words_of
@@ -226,19 +230,9 @@ def broken() -> dict[str, Plan]:
     }
 
 
-def limits_of(plan: Plan) -> set[str]:
-    """Names of the limits that a plan is refused for."""
-    found = refusals(subject_of(resolve(plan.spec), plan, OPENRLHF))
-    by_words = {limit.what: limit.name for limit in OPENRLHF.limits}
-    return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
-
-
 @pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it(plans: dict[str, Plan]) -> None:
-    assert {name: limits_of(plan) for name, plan in plans.items() if limits_of(plan)} == {}
-    made = broken()
-    assert {n: limits_of(plan) for n, plan in made.items() if n not in limits_of(plan)} == {}
-    assert set(made) == {limit.name for limit in OPENRLHF.limits}
+    assert_every_limit_refuses(OPENRLHF, broken(), plans)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +254,7 @@ def test_who_may_share_depends_on_where_rollouts_are(
         pools=[p.model_copy(update={"num_nodes": 8}) for p in plan.spec.cluster.pools],  # type: ignore[union-attr]
     )
     moved = changed(nodes, "copies", copy, first_gpu=first)
-    assert ("forms" in limits_of(moved)) == refused
+    assert ("forms" in limits_of(moved, OPENRLHF)) == refused
 
 
 @pytest.mark.slow

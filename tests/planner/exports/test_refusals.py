@@ -8,27 +8,21 @@ from automap.planner.exports.refusals import refusals
 from automap.planner.exports.subject import subject_of
 from automap.planner.frameworks import framework
 from automap.planner.job.resolution import resolve
-from automap.planner.plan.types import Plan
-from tests.helpers.broken_exports import accepted_by_verl, others, relaid
+from tests.helpers.broken_exports import (
+    accepted_by_verl,
+    assert_every_limit_refuses,
+    limits_of,
+    others,
+    relaid,
+)
 from tests.helpers.framework_plans import Wanted, plan_of
 
 VERL = framework("verl@0.9.1")
 
 
-def limits_of(plan: Plan) -> set[str]:
-    """Names of the limits that a plan is refused for."""
-    found = refusals(subject_of(resolve(plan.spec), plan, VERL))
-    by_words = {limit.what: limit.name for limit in VERL.limits}
-    return {by_words[reason.summary.partition("cannot be told ")[2]] for reason in found}
-
-
 @pytest.mark.slow
 def test_every_limit_refuses_the_plan_that_breaks_it() -> None:
-    broken = accepted_by_verl() | others()
-    assert {
-        name: limits_of(plan) for name, plan in broken.items() if name not in limits_of(plan)
-    } == {}
-    assert set(broken) == {limit.name for limit in VERL.limits}
+    assert_every_limit_refuses(VERL, accepted_by_verl() | others())
 
 
 def test_what_verl_lets_through_is_described_so() -> None:
@@ -39,7 +33,7 @@ def test_all_reasons_are_given_with_what_to_do_instead() -> None:
     plan = plan_of(Wanted(algorithm="ppo", engine="fsdp"))
     for role in ("actor", "critic"):
         plan = relaid(plan, role, sharding="optimizer")
-    assert limits_of(plan) == {"fsdp_sharding"}
+    assert limits_of(plan, VERL) == {"fsdp_sharding"}
     found = refusals(subject_of(resolve(plan.spec), plan, VERL))
     assert [reason.summary.partition(":")[0] for reason in found] == ["actor", "critic"]
     assert all(reason.remedy for reason in found)

@@ -1,61 +1,28 @@
 """Launches of AReaL: what they say, what is asked for, and exports that are read back."""
 
-from typing import Any
-
 import pytest
-import yaml
 
-from automap.planner import NotImportableError, export_into
+from automap.planner import export_into
 from automap.planner.exports.exporting import export
 from automap.planner.frameworks import framework
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
-from automap.service.schemas.document_lines import key_lines
-from benchmarks.imports import WANTED, imported
 from benchmarks.launch_corpus import AREAL as FOLDER
-from benchmarks.launch_corpus import corpus
 from tests.helpers.areal_plans import SAMPLE, plan_of
+from tests.planner.imports.corpus_reader import Corpus, document
 from tests.planner.imports.test_round_trip import said
 
 TARGET = "areal@1.0.4"
-MEAN = LengthSpec.model_construct(**dict.fromkeys(LengthSpec.model_fields) | {"mean": 300.0})
-LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
-
-
-def configuration(text: str, name: str = "a.yaml") -> LaunchFile:
-    return LaunchFile(name, document=yaml.safe_load(text), lines=key_lines(text))
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A launch of the corpus, with some of its text changed."""
-    text = (FOLDER / name).read_text(encoding="utf-8")
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    return LaunchFile(name, text) if name.endswith(".sh") else configuration(text, name)
-
-
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
-
-
-def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
-    with pytest.raises(NotImportableError) as caught:
-        import_launch(files, target, Answers("h100", **LENGTHS))
-    return [f"{reason.summary} ({reason.remedy})" for reason in caught.value.reasons]
+CORPUS = Corpus(TARGET, FOLDER)
+LENGTHS = CORPUS.lengths
+launch, read, refused = CORPUS.launch, CORPUS.read, CORPUS.refused
 
 
 @pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
-    launches = corpus("areal")
-    assert len(launches) >= 20
-    alone = [isinstance(imported(each, target=TARGET), Imported) for each in launches]
-    assert sum(alone) / len(alone) >= WANTED
-    helped = {each.name: imported(each, each.help, TARGET) for each in launches}
-    assert [name for name, found in helped.items() if isinstance(found, list)] == []
+    CORPUS.helped()
 
 
 @pytest.mark.slow
@@ -70,7 +37,7 @@ def test_an_export_is_read_back_and_exported_again_as_it_was(name: str) -> None:
     }
     answers = Answers("h100", {}, workload.prompt_length, workload.response_length, models)
     before = export(plan, TARGET, spare_cache=False)
-    file = configuration(before.files["areal.yaml"], "areal.yaml")
+    file = document(before.files["areal.yaml"], "areal.yaml")
     found = import_launch([file], TARGET, answers)
     assert said(found.placement) == said(plan)
     # AReaL is told of no seconds.
@@ -141,7 +108,7 @@ def test_overrides_references_and_defaults_count() -> None:
     assert first is not None
     assert other is not None
     assert first < other
-    left = configuration(
+    left = document(
         "actor: {backend: 'fsdp:d4', path: Qwen/Qwen2.5-7B}\nrollout: {backend: 'vllm:d4'}\n"
         "gconfig: {n_samples: 2}\ntrain_dataset: {batch_size: 8}\n"
     )
@@ -254,7 +221,7 @@ def test_a_launch_of_another_framework_or_version_is_named() -> None:
     assert "which is areal, not nemo-rl (import it as areal@1.0.4)" in told
     [told] = refused(launch("local.sh"), launch("small.yaml"), target="openrlhf@0.11.2")
     assert "which is areal, not openrlhf" in told
-    old = configuration("allocation_mode: sglang:d4+fsdp:d4\nactor: {path: Qwen/Qwen2.5-7B}\n")
+    old = document("allocation_mode: sglang:d4+fsdp:d4\nactor: {path: Qwen/Qwen2.5-7B}\n")
     [told] = refused(old)
     assert "allocation_mode (a.yaml line 1) is an earlier version's than 1.0.4" in told
     assert "give actor.backend" in told

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import yaml
 
 from automap.planner import NotImportableError, Plan, export_into
 from automap.planner.errors import InfeasibleError
@@ -11,37 +10,20 @@ from automap.planner.exports.exporting import export
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
-from automap.service.schemas.document_lines import key_lines
 from benchmarks.imports import WANTED, imported
 from benchmarks.launch_corpus import NEMO_RL as FOLDER
 from benchmarks.launch_corpus import SLIME, corpus, file_of
 from tests.helpers.framework_plans import plan_of
 from tests.helpers.nemo_rl_plans import SAMPLE, product, recipe_file
+from tests.planner.imports.corpus_reader import Corpus, document
 from tests.planner.imports.test_round_trip import said
 
 TARGET = "nemo-rl@0.7.0"
-MEAN = LengthSpec.model_construct(**dict.fromkeys(LengthSpec.model_fields) | {"mean": 400.0})
-LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
+CORPUS = Corpus(TARGET, FOLDER, mean=400.0)
+LENGTHS = CORPUS.lengths
+launch, read = CORPUS.launch, CORPUS.read
 FAILS = "does not fit"
-
-
-def recipe(text: str, name: str = "a.yaml") -> LaunchFile:
-    return LaunchFile(name, document=yaml.safe_load(text), lines=key_lines(text))
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A launch of the corpus, with some of its text changed."""
-    text = (FOLDER / name).read_text(encoding="utf-8")
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    return LaunchFile(name, text) if name.endswith(".sh") else recipe(text, name)
-
-
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
 
 
 def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
@@ -142,7 +124,7 @@ def test_configurations_inherit_and_the_last_one_counts() -> None:
     assert found.values["policy.sequence_packing.train_mb_tokens"] == 16384
     [asked] = [each for each in refused(*files[:2]) if "'own-base' (line 2) is not among" in each]
     assert "grpo_math_1B" in asked
-    circle = recipe("defaults: b.yaml\n"), recipe("defaults: a.yaml\n", "b.yaml")
+    circle = document("defaults: b.yaml\n"), document("defaults: a.yaml\n", "b.yaml")
     assert any("inherit in a circle" in each for each in refused(*circle))
 
 

@@ -8,25 +8,15 @@ from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.job.resolution import resolve
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
-from benchmarks.imports import WANTED, imported
-from benchmarks.launch_corpus import FOLDER, corpus, file_of
+from benchmarks.launch_corpus import FOLDER
 from tests.helpers.openrlhf_plans import SAMPLE, plan_of
+from tests.planner.imports.corpus_reader import Corpus
 
 TARGET = "openrlhf@0.11.2"
-MEAN = LengthSpec.model_construct(None, **{**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0})
-LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A launch of the corpus, with some of its text changed."""
-    file = file_of(f"{name}.sh", folder=FOLDER / "openrlhf")
-    text = file.text
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return LaunchFile(file.name, text)
+CORPUS = Corpus(TARGET, FOLDER / "openrlhf", ".sh")
+LENGTHS = CORPUS.lengths
+launch = CORPUS.launch
 
 
 def read(
@@ -46,12 +36,7 @@ def refused(
 
 @pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
-    launches = corpus("openrlhf")
-    assert len(launches) >= 20
-    alone = [isinstance(imported(each, target=TARGET), Imported) for each in launches]
-    assert sum(alone) / len(alone) >= WANTED
-    helped = {each.name: imported(each, each.help, TARGET) for each in launches}
-    assert [name for name, found in helped.items() if isinstance(found, list)] == []
+    CORPUS.helped()
 
 
 @pytest.mark.parametrize("share", ["0.85", "0.95"])

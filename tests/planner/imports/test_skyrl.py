@@ -1,60 +1,31 @@
 """Launches of SkyRL: what they say, what is asked for, and exports that are read back."""
 
-from typing import Any
-
 import pytest
 
-from automap.planner import NotImportableError, export_into
+from automap.planner import export_into
 from automap.planner.exports.exporting import export
 from automap.planner.exports.skyrl.values import quoted
 from automap.planner.imports.importing import hazards, import_launch
-from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.imports.skyrl.values import read_yaml
 from automap.planner.imports.values import ValueFormError
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
-from benchmarks.imports import WANTED, imported
-from benchmarks.launch_corpus import FOLDER, corpus, file_of
+from benchmarks.launch_corpus import FOLDER
 from tests.helpers.skyrl_plans import SAMPLE, plan_of
+from tests.planner.imports.corpus_reader import Corpus
 
 TARGET = "skyrl@0.3.0"
-MEAN = LengthSpec.model_construct(None, **{**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0})
-LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A launch of the corpus, with some of its text changed."""
-    file = file_of(f"{name}.sh", folder=FOLDER / "skyrl")
-    text = file.text
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return LaunchFile(file.name, text)
-
-
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
-
-
-def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
-    with pytest.raises(NotImportableError) as error:
-        import_launch(files, target, Answers("h100", **LENGTHS))
-    return [f"{reason.summary} ({reason.remedy})" for reason in error.value.reasons]
+CORPUS = Corpus(TARGET, FOLDER / "skyrl", ".sh")
+LENGTHS = CORPUS.lengths
+launch, read, refused = CORPUS.launch, CORPUS.read, CORPUS.refused
 
 
 @pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
-    launches = corpus("skyrl")
-    assert len(launches) >= 20
-    alone = [isinstance(imported(each, target=TARGET), Imported) for each in launches]
-    assert sum(alone) / len(alone) >= WANTED
-    helped = {each.name: imported(each, each.help, TARGET) for each in launches}
-    assert [name for name, found in helped.items() if isinstance(found, list)] == []
     unfit = {
         name: each.text
-        for name, found in helped.items()
-        if isinstance(found, Imported)
+        for name, found in CORPUS.helped().items()
         for each in found.remarks
         if each.kind in ("does not fit", "unknown key")
     }

@@ -8,7 +8,6 @@ from automap.planner.exports.exporting import export, settings_of
 from automap.planner.imports.importing import hazards, import_launch
 from automap.planner.imports.launch import Answers, Imported, LaunchFile
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
 from benchmarks.imports import WANTED, imported
 from benchmarks.launch_corpus import SLIME as FOLDER
@@ -16,25 +15,13 @@ from benchmarks.launch_corpus import corpus, file_of
 from tests.helpers.broken_exports import changed
 from tests.helpers.framework_plans import Wanted, plan_of
 from tests.helpers.slime_plans import SAMPLE, SGLANG, given, product
+from tests.planner.imports.corpus_reader import Corpus
 from tests.planner.imports.test_round_trip import said
 
 TARGET = "slime@0.3.1"
-MEAN = LengthSpec.model_construct(**dict.fromkeys(LengthSpec.model_fields) | {"mean": 400.0})
-LENGTHS = {"prompt_length": MEAN, "response_length": MEAN}
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A launch of the corpus, with some of its text changed."""
-    file = file_of(f"{name}.sh", folder=FOLDER)
-    text = file.text
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    return LaunchFile(file.name, text)
-
-
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
+CORPUS = Corpus(TARGET, FOLDER, ".sh", mean=400.0)
+LENGTHS = CORPUS.lengths
+launch, read = CORPUS.launch, CORPUS.read
 
 
 def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:

@@ -3,63 +3,32 @@
 from typing import Any
 
 import pytest
-import yaml
 
-from automap.planner import NotImportableError, export_into
+from automap.planner import export_into
 from automap.planner.exports.exporting import export
 from automap.planner.exports.launch import Launch
 from automap.planner.imports.importing import hazards, import_launch
-from automap.planner.imports.launch import Answers, Imported, LaunchFile
+from automap.planner.imports.launch import Answers, LaunchFile
 from automap.planner.planning import estimate
-from automap.planner.spec import LengthSpec
 from automap.planner.studies.advice import advise
-from automap.service.schemas.document_lines import key_lines
-from benchmarks.imports import WANTED, imported
-from benchmarks.launch_corpus import FOLDER, corpus, file_of
+from benchmarks.launch_corpus import FOLDER
 from tests.helpers.trl_plans import SAMPLE, plan_of
+from tests.planner.imports.corpus_reader import Corpus, document
 
 TARGET = "trl@1.16.0"
-_FIELDS: dict[str, Any] = {**dict.fromkeys(LengthSpec.model_fields), "mean": 300.0}
-MEAN = LengthSpec.model_construct(None, **_FIELDS)
-LENGTHS: dict[str, Any] = {"prompt_length": MEAN, "response_length": MEAN}
-
-
-def launch(name: str, *changes: tuple[str, str]) -> LaunchFile:
-    """A file of the corpus, with some of its text changed."""
-    file = file_of(name, folder=FOLDER / "trl")
-    text = file.text
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return LaunchFile(file.name, text, file.document, file.lines)
-
-
-def read(*files: LaunchFile, values: dict[str, str] | None = None) -> Imported:
-    return import_launch(files, TARGET, Answers("h100", values or {}, **LENGTHS))
-
-
-def refused(*files: LaunchFile, target: str = TARGET) -> list[str]:
-    with pytest.raises(NotImportableError) as error:
-        import_launch(files, target, Answers("h100", **LENGTHS))
-    return [f"{reason.summary} ({reason.remedy})" for reason in error.value.reasons]
+CORPUS = Corpus(TARGET, FOLDER / "trl")
+LENGTHS = CORPUS.lengths
+launch, read, refused = CORPUS.launch, CORPUS.read, CORPUS.refused
 
 
 def files_of(launch: Launch) -> list[LaunchFile]:
-    configs = [
-        LaunchFile(name, document=yaml.safe_load(text), lines=key_lines(text))
-        for name, text in launch.files.items()
-    ]
+    configs = [document(text, name) for name, text in launch.files.items()]
     return [LaunchFile("launch.sh", launch.script), *configs]
 
 
 @pytest.mark.slow
 def test_nine_in_ten_launches_are_imported_without_help_and_all_with_it() -> None:
-    launches = corpus("trl")
-    assert len(launches) >= 20
-    alone = [isinstance(imported(each, target=TARGET), Imported) for each in launches]
-    assert sum(alone) / len(alone) >= WANTED
-    helped = {each.name: imported(each, each.help, TARGET) for each in launches}
-    assert [name for name, found in helped.items() if isinstance(found, list)] == []
+    CORPUS.helped()
 
 
 @pytest.mark.slow
@@ -223,8 +192,7 @@ def test_a_launch_of_another_framework_is_named() -> None:
     assert "which is nemo-rl, not trl" in told
     sft = LaunchFile("a.sh", "trl sft --model_name_or_path Qwen/Qwen2.5-7B\n")
     assert any("trl sft, which generates nothing" in each for each in refused(sft))
-    document = LaunchFile("a.yaml", document={"a": 1})
-    assert "nothing starts TRL" in refused(document)[0]
+    assert "nothing starts TRL" in refused(LaunchFile("a.yaml", document={"a": 1}))[0]
 
 
 def test_a_recipe_is_a_launch_by_itself() -> None:

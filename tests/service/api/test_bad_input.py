@@ -17,7 +17,6 @@ from tests.service.support.samples import Json, changed, small_spec
 pytestmark = pytest.mark.slow_on("postgresql")
 
 SPEC = small_spec()
-ROLES = ("actor", "critic", "reference", "reward")
 INVALID_FIELDS: list[tuple[str, Json, str]] = [
     (f"{path}={value!r}"[:60], changed(SPEC, path, value), field)
     for path, value, field in [

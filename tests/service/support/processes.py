@@ -1,5 +1,6 @@
 """What /proc tells of processes."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,21 @@ def descendants(process_id: int) -> Iterator[int]:
 def planners_of(service: int) -> set[int]:
     """The planner processes of a service, which its fork server has started."""
     return set(descendants(service)) - children(service)
+
+
+def peak_bytes(process_id: int | str) -> int:
+    """Most memory that a process has held so far; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def processor_seconds(process_id: int) -> float:
+    """That a process has used, user and system."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def running(process_id: int) -> bool:

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -72,6 +73,15 @@ class Server:
         response = self.client.post("/v1/plans", json=spec, headers=ASYNC)
         assert response.status_code == 202, response.text
         return str(response.json()["id"])
+
+
+@contextmanager
+def serving_alone() -> Iterator[Server]:
+    """A server with an empty database of its own, and its log beside that."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with serving(f"sqlite:///{folder}/automap.db", log=log) as server:
+            yield server
 
 
 @contextmanager

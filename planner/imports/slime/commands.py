@@ -3,23 +3,12 @@
 from collections.abc import Sequence
 
 from automap.planner.imports.shell.values import Field
-from automap.planner.imports.shell.walk import Reading, Started
 
 PROGRAMS = ("train.py", "train_async.py")
 """Iterations in turn, and rollouts one iteration ahead."""
 
 
-def jobs_of(reading: Reading) -> list[tuple[Started, int]]:
-    """Commands that start slime, and the number of the word that names the program."""
-    found = []
-    for command in reading.commands:
-        place = _program(command.words)
-        if place is not None:
-            found.append((command, place))
-    return found
-
-
-def _program(words: Sequence[Field]) -> int | None:
+def program_in(words: Sequence[Field]) -> int | None:
     """The number of the word that names one of slime's programs, which Python runs."""
     for place, word in enumerate(words[1:], start=1):
         runner = words[place - 1].shown.rpartition("/")[2].rstrip(".0123456789")
