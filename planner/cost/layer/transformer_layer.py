@@ -39,6 +39,8 @@ from automap.planner.spec import SelectiveRecompute
 Adapters = Literal["all", "query-key-value"]
 """Linear layers that have an adapter: every one, or the fused projection before attention."""
 
+FP32_BYTES = constants.PRECISION_BYTES["fp32"]
+
 Product = tuple[IntArray, IntArray | int, IntArray | int]
 """Sizes (m, n, k) of C[m, n] = A[m, k]·B[k, n]."""
 
@@ -247,19 +249,55 @@ def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
 def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArray) -> Timed:
     """Forward seconds of one layer's norms, residuals, rotary and activation, by bytes moved.
 
-    Two norms read and write h, two residual sums read 2h and write h: over 1/t of the tokens with
-    sequence parallelism, else over all on every rank (Korthikanti et al. 2022, arXiv:2205.05198).
-    Rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    Norms and residual sums are over 1/t of the tokens with sequence parallelism, else over all on
+    every rank (Korthikanti et al. 2022, arXiv:2205.05198).
     """
-    arch, tensor = context.model.architecture, batch.tensor_parallel_size
-    ranks = tensor if context.stack.sequence_parallel else np.ones_like(tensor)
-    rotary = 2 * mixer_width(arch) / tensor
-    activation = width * (3 if arch.gated_mlp else 2)
-    per_token = 10 * arch.hidden_size / ranks + rotary + activation
-    kernels = 6.0
-    num_bytes = np.asarray(context.element_bytes * per_token * batch.tokens, dtype=np.float64)
-    passes = context.stack.elementwise_passes
-    return scaled(context.profile.memory_bound(passes * num_bytes / kernels), kernels)
+    arch, tensor, stack = context.model.architecture, batch.tensor_parallel_size, context.stack
+    ranks = tensor if stack.sequence_parallel else np.ones_like(tensor)
+    counted = fused_elementwise if stack.fuses_elementwise else plain_elementwise
+    each = counted(context.element_bytes, gated=arch.gated_mlp)
+    per_token = (
+        each.hidden * arch.hidden_size / ranks
+        + each.rotary * mixer_width(arch) / tensor
+        + each.activation * width
+    )
+    num_bytes = np.asarray(per_token * batch.tokens, dtype=np.float64)
+    moved = context.profile.memory_bound(stack.elementwise_passes * num_bytes / each.kernels)
+    return scaled(moved, each.kernels)
+
+
+class Elementwise(NamedTuple):
+    """Bytes that a layer's small kernels read and write per token."""
+
+    hidden: float
+    """Per element of the hidden state: two norms and two residual sums."""
+    rotary: float
+    """Per element of queries and keys."""
+    activation: float
+    """Per element of the activation's result."""
+    kernels: float
+
+
+def fused_elementwise(element: int, *, gated: bool) -> Elementwise:
+    """Traffic of kernels that read their operands and write their result, once each.
+
+    Two norms read and write h, two residual sums read 2h and write h; rotary reads and writes
+    queries and keys; the activation reads what it makes (twice that when gated).
+    """
+    return Elementwise(10.0 * element, 2.0 * element, (3.0 if gated else 2.0) * element, 6.0)
+
+
+def plain_elementwise(element: int, *, gated: bool) -> Elementwise:
+    """Traffic of PyTorch's operations one by one, counted in Transformers' modeling_qwen2.py.
+
+    An RMSNorm casts to fp32, squares, averages, scales, casts back, and multiplies with its weight
+    (in 16 bits 6 + 8 + 4 + 8 + 6 + 4 bytes). Rotary: times cosine, the halves negated and put
+    together, times sine, and the sum (2, 1, 2, 2, 3 elements). The activation, and its product.
+    """
+    casts = 0 if element == FP32_BYTES else 2 * (element + FP32_BYTES)
+    norm = casts + 5 * FP32_BYTES + 2 * element
+    hidden = 2.0 * norm + 6.0 * element
+    return Elementwise(hidden, 10.0 * element, (5.0 if gated else 2.0) * element, 26.0)
 
 
 def collective(
