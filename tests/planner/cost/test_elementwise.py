@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from automap.planner.cost.batches import sequence_lengths
+from automap.planner.cost.layer.elementwise import fused_elementwise, plain_elementwise
 from automap.planner.cost.layer.transformer_layer import (
     KernelContext,
     MicroBatch,
     dense_layer_seconds,
-    fused_elementwise,
-    plain_elementwise,
 )
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.stacks import STACKS, SoftwareStack
@@ -52,7 +51,7 @@ def moved_bytes(layer_type: str) -> float:
     positions = network.rotary_emb(hidden, torch.arange(TOKENS)[None])
     total = 0
 
-    class Count(TorchDispatchMode):
+    class Count(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(
             self, operation: Any, types: Any, arguments: Any = (), named: Any = None
         ) -> Any:
