@@ -90,12 +90,15 @@ class SoftwareStack:
     traffic of the scores (unfused), forward and backward, before the GPU generation's share
     (planner/cost/gpu_generations.py)."""
     elementwise_passes: float
-    """Memory traffic of norms, residuals and activations over that of fused kernels."""
+    """Memory traffic of norms, residuals and activations over what is counted of them."""
     collective_slowdown: float
     """Exposed seconds of collectives over the tables' in isolation: below 1 where the software
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     host_work: Literal["megatron-core", "fsdp"]
     """The framework whose measured host work applies, where a profile has measured it."""
+    fuses_elementwise: bool = True
+    """Norms, rotary embeddings and activations are a kernel each, of a compiler or written by hand;
+    otherwise PyTorch's operations, one kernel after the other."""
     sequence_parallel: bool = True
     """Tensor groups split norms, residual sums and what they keep among their ranks (Korthikanti et
     al. 2022, arXiv:2205.05198); otherwise every rank has all tokens there."""
@@ -155,7 +158,9 @@ TRANSFORMERS = replace(
     FSDP,
     name="transformers",
     summary="FSDP2 or ZeRO over Transformers' modules without a compiler, 2025",
-    # Not fitted: seconds are those of FSDP. modeling_qwen2.py (transformers 5): an RMSNorm keeps
+    # Not fitted: rates are those of FSDP. Modules are not compiled, unless a launch asks for it.
+    fuses_elementwise=False,
+    # modeling_qwen2.py (transformers 5): an RMSNorm keeps
     # its input in fp32 and, in 16 bits, what it multiplies with its weight; down_proj(act_fn(gate)
     # * up) keeps all four. verl compiles the entropy alone (workers/engine/fsdp, 0.9.1).
     memory=replace(FSDP.memory, norm_elements=3, keeps_activation=True),
@@ -293,6 +298,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             elementwise_passes=0.98,
             collective_slowdown=1.15,
             host_work="fsdp",
+            fuses_elementwise=False,
             context_parallelism="ulysses",
             memory=StackMemory(
                 gradient_bytes=2,

@@ -20,6 +20,7 @@ from automap.planner.cost.communication import Collective, collective_seconds
 from automap.planner.cost.gpu_generations import over_tables
 from automap.planner.cost.layer.attended import attends, mixer_width
 from automap.planner.cost.layer.attention import attention_seconds
+from automap.planner.cost.layer.elementwise import fused_elementwise, plain_elementwise
 from automap.planner.cost.operators.host_work import HostWork
 from automap.planner.cost.operators.operators import FASTEST
 from automap.planner.cost.operators.profile import Profile, Timed
@@ -247,19 +248,21 @@ def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
 def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArray) -> Timed:
     """Forward seconds of one layer's norms, residuals, rotary and activation, by bytes moved.
 
-    Two norms read and write h, two residual sums read 2h and write h: over 1/t of the tokens with
-    sequence parallelism, else over all on every rank (Korthikanti et al. 2022, arXiv:2205.05198).
-    Rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    Norms and residual sums are over 1/t of the tokens with sequence parallelism, else over all on
+    every rank (Korthikanti et al. 2022, arXiv:2205.05198).
     """
-    arch, tensor = context.model.architecture, batch.tensor_parallel_size
-    ranks = tensor if context.stack.sequence_parallel else np.ones_like(tensor)
-    rotary = 2 * mixer_width(arch) / tensor
-    activation = width * (3 if arch.gated_mlp else 2)
-    per_token = 10 * arch.hidden_size / ranks + rotary + activation
-    kernels = 6.0
-    num_bytes = np.asarray(context.element_bytes * per_token * batch.tokens, dtype=np.float64)
-    passes = context.stack.elementwise_passes
-    return scaled(context.profile.memory_bound(passes * num_bytes / kernels), kernels)
+    arch, tensor, stack = context.model.architecture, batch.tensor_parallel_size, context.stack
+    ranks = tensor if stack.sequence_parallel else np.ones_like(tensor)
+    counted = fused_elementwise if stack.fuses_elementwise else plain_elementwise
+    each = counted(context.element_bytes, gated=arch.gated_mlp)
+    per_token = (
+        each.hidden * arch.hidden_size / ranks
+        + each.rotary * mixer_width(arch) / tensor
+        + each.activation * width
+    )
+    num_bytes = np.asarray(per_token * batch.tokens, dtype=np.float64)
+    moved = context.profile.memory_bound(stack.elementwise_passes * num_bytes / each.kernels)
+    return scaled(moved, each.kernels)
 
 
 def collective(

@@ -35,6 +35,8 @@ from automap.planner.spec import TrainingStack, WorkloadSpec
 Recompute = Literal["none", "selective", "full"]
 Part = Literal["forward", "training"]
 FRAMEWORKS: tuple[TrainingStack, ...] = ("megatron-core", "fsdp")
+MEASURED_OF: dict[TrainingStack, TrainingStack] = {"fsdp": "transformers"}
+"""Framework of a table → the stack whose modules were timed, where it is not of that name."""
 PRECISIONS = ("fp32", "bf16")
 """Precisions in which layers are measured: fp32 on a CPU, bf16 on a GPU."""
 
@@ -201,7 +203,7 @@ def _sum(profile: Profile, key: LayerKey) -> LayerSum:
         profile,
         key.precision,
         SequenceLengths(np.array([float(length)]), np.ones(1), length),
-        stack=STACKS[key.framework],
+        stack=STACKS[MEASURED_OF.get(key.framework, key.framework)],
     )
     one, sequences = np.ones(1, dtype=np.int64), np.array([key.num_sequences])
     found = dense_layer_seconds(context, MicroBatch(one, one, one, sequences, sequences * length))

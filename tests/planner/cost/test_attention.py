@@ -131,11 +131,12 @@ def test_a_call_is_priced_with_the_stack_of_the_spec() -> None:
         totals[name] = float(estimates.seconds.total[0])
     # Of a dense model, frameworks for RL train as their libraries do, but balance lengths.
     assert totals.pop("nemo-rl") <= totals["megatron-core"]
-    assert totals.pop("verl") == totals.pop("transformers-filled") <= totals["fsdp"]
-    # They differ in what they keep.
-    assert totals.pop("torchtitan") == totals.pop("transformers") == totals["fsdp"]
+    assert totals.pop("verl") == totals.pop("transformers-filled") <= totals["transformers"]
+    # They differ in what they keep, and in what a compiler makes of their small kernels.
+    assert totals.pop("torchtitan") == totals["fsdp"] < totals["transformers"]
     assert totals.pop("verl-megatron") <= totals["automap-megatron"]
     assert totals["megatron-core"] == min(totals.values())
-    # No step times are published of training with all state in bf16; it moves fewer bytes.
-    assert 0.7 * totals["fsdp-eager"] < totals.pop("pytorch-bf16") < totals["fsdp-eager"]
+    # No step times are published of training with all state in bf16: it moves fewer bytes of
+    # state, and more between its operations.
+    assert 0.7 * totals["fsdp-eager"] < totals.pop("pytorch-bf16") < 1.3 * totals["fsdp-eager"]
     assert len(set(totals.values())) == len(totals)

@@ -195,4 +195,4 @@ def test_answers_of_31744_tokens_fit_without_splitting_them(
     assert resolve(spec).target.name == "automap"
     (train,) = (call for call in plan.calls if call.kind == "train")
     assert train.parallelism is not None
-    assert train.parallelism.data_parallel_size == num_gpus
+    assert train.parallelism.context_parallel_size == 1
