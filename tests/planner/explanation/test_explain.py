@@ -8,6 +8,7 @@ import pytest
 
 from automap.planner.assembly import plan as assembly
 from automap.planner.assembly.proof import why_stopped
+from automap.planner.cost.intervals import SPREADS
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender
@@ -437,3 +438,52 @@ def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):
         Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(question)
+
+
+TRAINED_ALONE = {
+    "actor": {"architecture": "qwen2.5-0.5b"},
+    "reference": {"architecture": "qwen2.5-0.5b"},
+    "reward": {"function": True},
+}
+HOSTED: dict[str, dict[str, object]] = {
+    "verl": {"search__target": "verl@0.9.1"},
+    "nemo-rl": {"search__target": "nemo-rl@0.7.0", "models": TRAINED_ALONE},
+    "an optimizer on the host": {"workload__optimizer_cpu_offload": True},
+}
+"""Jobs that work on the host."""
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_host_work_is_wrong_by_itself(name: str) -> None:
+    """Its own spread, and a factor of it alone: not that of the call it belongs to."""
+    made = make_plan(small_job("grpo", num_nodes=1, **HOSTED[name]))
+    given, selected = open_plan(made, TableCache())
+    groups = groups_of(given)
+    (place,) = (number for number, each in enumerate(groups) if each.name == "host work")
+    assert groups[place].spread == SPREADS["host work of RL frameworks"]
+    assert [each.spread for each in groups if each.name == "training"] < [groups[place].spread]
+    logs = np.zeros(len(groups))
+    logs[place] = np.log(2)
+    factors = factors_of(given, groups, logs)
+    planned = {call.id: call.seconds_by_part for call in made.calls}
+    pricing, (only,) = given.pricing, given.job.pools
+    hosted = 0.0
+    for call in given.job.dataflow.calls:
+        if call.model is not None:
+            hosted += sum(pricing.driver_seconds(call, only))
+            hosted += planned[call.id].optimizer if name.startswith("an optimizer") else 0.0
+            hosted += planned[call.id].transition if name == "nemo-rl" else 0.0
+    assert hosted > 0.01
+    seconds = contender(given, selected).durations([Factors.ones(given), factors])
+    assert np.diff(seconds.sum(axis=1)) == pytest.approx(hosted, abs=1e-4)
+    now = scaled(given, factors).tables.calls
+    for table, slower in zip(given.tables.calls, now, strict=True):
+        chosen = selected.call_rows[table.call]
+        if chosen is not None and chosen[0] == table.copy:
+            gained = slower.seconds[chosen[1]] - table.seconds[chosen[1]]
+            assert gained == pytest.approx(np.diff(seconds[:, table.call])[0], abs=2e-6)
+
+
+def test_what_does_no_host_work_has_no_group_of_it() -> None:
+    names = [each.name for each in groups_of(study(job("ppo")))]
+    assert names == ["generation", "scoring", "training", "moving weights"]
