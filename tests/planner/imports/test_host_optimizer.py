@@ -138,6 +138,43 @@ def test_verls_own_key_of_masters_is_read_too() -> None:
     assert odd(found) == []
 
 
+def verl_in_fp16(*changes: tuple[str, str], offload: bool = True) -> Imported:
+    """verl's launch in fp16 without Megatron's key of masters, with lines changed or added."""
+    file, plan = written("verl@0.9.1", {AWARE: None} | ({} if offload else {OFFLOAD: "False"}))
+    text = file.text.replace("megatron.dtype=bfloat16", "megatron.dtype=float16")
+    assert text.count("megatron.dtype=float16") >= 2
+    for key in ("actor_rollout_ref.actor.optim", "critic.optim"):
+        for name, value in changes:
+            line = f"  +{key}.override_optimizer_config.overlap_cpu"
+            assert line in text
+            text = text.replace(line, f"  {key}.{name}={value} \\\n{line}")
+    return imported(LaunchFile("launch.sh", text), plan, "verl@0.9.1")
+
+
+MEGATRONS = f"override_optimizer_config.{AWARE}"
+
+
+@pytest.mark.parametrize("offload", [True, False])
+def test_verl_has_no_masters_on_the_gpus_in_fp16(offload: bool) -> None:
+    """It turns the precision-aware optimizer on by itself, and reads its own key of it not."""
+    found = verl_in_fp16(offload=offload)
+    assert found.spec.workload.precision == "fp16"
+    assert found.spec.workload.optimizer_cpu_offload is offload
+    assert odd(found) == []
+    for value in ("True", "False"):
+        told = odd(verl_in_fp16((AWARE, value), offload=offload))
+        assert [kind for kind, _ in told] == ["without effect", "without effect"]
+        assert all("in float16 verl has" in text for _, text in told)
+
+
+def test_what_megatron_is_told_of_masters_counts_in_fp16_too() -> None:
+    told = odd(verl_in_fp16((MEGATRONS, "False")))
+    assert [kind for kind, _ in told] == ["not priced", "not priced"]
+    assert all("4 bytes" in text for _, text in told)
+    assert odd(verl_in_fp16((MEGATRONS, "True"))) == []
+    assert odd(verl_in_fp16((MEGATRONS, "True"), offload=False)) == []
+
+
 def test_one_that_is_not_adam_is_priced_on_the_gpus() -> None:
     file, plan = written("slime@0.3.1", {})
     text = file.text.replace("--optimizer adam", "--optimizer sgd")
