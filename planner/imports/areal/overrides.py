@@ -102,7 +102,7 @@ def _of_command(
         [stem] = configs
     compose(stem, configs, found, framework, {}, line=command.line)
     for word in words:
-        override(word, found)
+        override(word, found, framework)
     old = [each.shown for each in command.words if each.shown.startswith(_OLD)]
     if old:
         summary = f"{command.source} line {command.line} starts {old[0]}, an earlier version's"

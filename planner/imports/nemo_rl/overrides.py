@@ -96,7 +96,7 @@ def _of_command(
         [stem] = configs
     compose(stem, configs, found, framework, OWN, line=command.line)
     for word in words:
-        override(word, found)
+        override(word, found, framework)
     return found
 
 

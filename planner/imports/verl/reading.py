@@ -8,6 +8,7 @@ from automap.planner.exports.verl.hydra import hydra_quoted
 from automap.planner.exports.verl.script import QUOTED
 from automap.planner.frameworks.description import Framework
 from automap.planner.imports.commands import Dialect, job_of, prints
+from automap.planner.imports.configurations import entries_of
 from automap.planner.imports.finishing import imported, reasons_first
 from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.keys import renamed, respell
@@ -49,7 +50,7 @@ def read(files: Sequence[LaunchFile], answers: Answers, framework: Framework) ->
     overrides = _overrides(files, answers, framework)
     respell(overrides, answers.respelt)
     renamed(overrides, framework)
-    _take(answers.values, overrides)
+    _take(answers.values, overrides, framework)
     renamed(overrides, framework)
     entry = entry_named(overrides.entry or framework.entry, framework)
     if entry is not None:
@@ -76,12 +77,15 @@ def _without_engine(settings: Settings, job: Job) -> tuple[str, ...]:
     return OF_REFERENCE
 
 
-def _take(values: Mapping[str, str], overrides: Overrides) -> None:
+def _take(values: Mapping[str, str], overrides: Overrides, framework: Framework) -> None:
     """Set the keys that the user gave: they win over what the files say."""
     for given, value in values.items():
         name = given.lstrip("+")  # as Hydra has keys that a configuration lacks
         if "." in name or name == "model_engine":
-            overrides.set(Given(name, value, "--set", 0), over=True)
+            whole = Given(name, value, "--set", 0)
+            entries = entries_of(whole, framework)
+            for each in [whole] if entries is None else entries:
+                overrides.set(each, over=True)
 
 
 def _overrides(files: Sequence[LaunchFile], answers: Answers, framework: Framework) -> Overrides:
