@@ -45,6 +45,8 @@ COVERAGE = 0.8
 NORMAL_SIGMAS = 1.2816
 """Standard deviations to either side of the mean that hold COVERAGE of a normal distribution."""
 
+HOST_WORK: Kind = "host work of RL frameworks"
+
 SPREADS: dict[Kind, float] = {
     "training, dense, 16-bit": 0.2,
     "training, dense, 8-bit": 0.16,
@@ -58,7 +60,7 @@ SPREADS: dict[Kind, float] = {
     "memory": 0.09,
     "transfer in a node": 0.39,
     "transfer across nodes": 0.16,
-    "host work of RL frameworks": 0.9,
+    HOST_WORK: 0.9,
     "training, dense, 16-bit, unseen": 0.2,
     "training, dense, 8-bit, unseen": 0.19,
     "training, experts, 16-bit, unseen": 1.06,

@@ -243,27 +243,28 @@ class Pricing(GenerationPricing):
     def transition_kind(self) -> intervals.Kind:
         """The kind of quantity that a call's reshard, offload and reload are."""
         if self.system.host_copy_bytes_per_second is not None:
-            return "host work of RL frameworks"
+            return intervals.HOST_WORK
         return self.transfer_kind
 
-    def host_seconds(self, call: Call, pool: Pool, parts: SecondsColumns) -> float:
+    def host_seconds(self, call: Call, pool: Pool, optimizer: FloatArray) -> FloatArray:
         """Seconds of a call's price that its framework's driver or an optimizer on the host takes.
 
-        `parts` are of that one call.
+        `optimizer` [row]: seconds of its optimizer, wherever that updates.
         """
-        updates = self.workload.optimizer_cpu_offload
-        return sum(self.driver_seconds(call, pool)) + (float(parts.optimizer[0]) if updates else 0)
+        updates = float(self.workload.optimizer_cpu_offload)
+        return np.asarray(sum(self.driver_seconds(call, pool)) + updates * optimizer)
 
     def call_bounds(
         self, call: Call, pool: Pool, seconds: float, *, parts: SecondsColumns, deviation: float
     ) -> tuple[float, float]:
         """80 % interval (low, high) of a call's seconds around its estimate, of these parts."""
         transition = min(float(parts.transition[0]), seconds)
-        on_host = min(self.host_seconds(call, pool, parts), seconds - transition)
+        on_host = float(self.host_seconds(call, pool, parts.optimizer[:1])[0])
+        on_host = min(on_host, seconds - transition)
         kinds: list[tuple[float, intervals.Kind]] = [
             (seconds - transition - on_host, self.interval_kind(call, self._model(call), pool)),
             (transition, self.transition_kind),
-            (on_host, "host work of RL frameworks"),
+            (on_host, intervals.HOST_WORK),
         ]
         return intervals.call_bounds(kinds, deviation=deviation)
 

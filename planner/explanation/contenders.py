@@ -26,14 +26,19 @@ class Contender:
     owners: list[tuple[int, int]]
     """Per call (its number, pool); then per sync (copy, pool) of its two sides, two nodes each."""
     work_seconds: FloatArray
-    reshard_seconds: FloatArray
+    """Of calls without their parts, then of syncs."""
+    transition_seconds: FloatArray
+    host_seconds: FloatArray
 
     def durations(self, factors: list[Factors]) -> FloatArray:
         """[factors, calls then syncs] seconds of every node."""
-        calls = len(self.reshard_seconds)
-        work = np.array([[f.work[o] for o in self.owners[:calls]] for f in factors])
-        move = np.array([[f.reshard[o] for o in self.owners[:calls]] for f in factors])
-        found = self.work_seconds[:calls] * work + self.reshard_seconds * move
+        calls = len(self.host_seconds)
+        own = self.owners[:calls]
+        work = np.array([[f.work[o] for o in own] for f in factors])
+        move = np.array([[f.transition[o] for o in own] for f in factors])
+        host = np.array([[f.host[o] for o in own] for f in factors])
+        found = self.work_seconds[:calls] * work + self.transition_seconds * move
+        found = found + self.host_seconds * host
         sides = self.owners[calls:]
         if not sides:
             return np.asarray(found)
@@ -55,22 +60,24 @@ def contender(study: Study, selected: Selected) -> Contender:
     tables = study.tables
     by_key = {(t.call, t.copy): n for n, t in enumerate(tables.calls)}
     owners: list[tuple[int, int]] = []
-    work, moved = [], []
+    work, moved, on_host = [], [], []
     for index, chosen in enumerate(selected.call_rows):
-        pool, seconds, part = 0, problem.calls[index].fixed_seconds, 0.0
+        pool, seconds, move, host = 0, problem.calls[index].fixed_seconds, 0.0, 0.0
         if chosen is not None:
             number, row = by_key[index, chosen[0]], chosen[1]
             pool = int(tables.copies[chosen[0]].pool[tables.calls[number].copy_row[row]])
             seconds = float(tables.calls[number].seconds[row])
-            moving = study.reshard_part(tables.calls[number], np.array([row]))
-            part = 0.0 if moving is None else float(moving[0])
+            parts = study.parts_of(tables.calls[number], np.array([row]))
+            move, host = float(parts.transition[0]), float(parts.host[0])
         owners.append((index, pool))
-        work.append(seconds - part)
-        moved.append(part)
+        work.append(seconds - move - host)
+        moved.append(move)
+        on_host.append(host)
     for sync in problem.syncs:
         for copy in (sync.home, sync.shadow):
             options = problem.copies[copy].options
             there = bool(problem.copies[sync.shadow].options)
             owners.append((copy, options[0].pool if options else 0))
             work.append(options[0].sync_seconds if there else 0.0)
-    return Contender(selected, order, not problem.barrier, owners, np.array(work), np.array(moved))
+    seconds_of = (np.array(each) for each in (work, moved, on_host))
+    return Contender(selected, order, not problem.barrier, owners, *seconds_of)

@@ -20,8 +20,10 @@ class Factors:
 
     work: FloatArray
     """[calls, pools]; a function on the host takes pool 0."""
-    reshard: FloatArray
-    """[calls, pools] of the reshard from training to generation layout, part of a generate call."""
+    transition: FloatArray
+    """[calls, pools] of the part of a call that moves its weights and state."""
+    host: FloatArray
+    """[calls, pools] of the part of a call that is work on the host."""
     sync: FloatArray
     """[copies, pools]: of a weight sync, on the side of the copy."""
 
@@ -30,11 +32,16 @@ class Factors:
         """Every estimate is right."""
         calls, copies = len(study.job.dataflow.calls), len(study.tables.copies)
         pools = len(study.job.pools)
-        return Factors(np.ones((calls, pools)), np.ones((calls, pools)), np.ones((copies, pools)))
+        work, transition, host = (np.ones((calls, pools)) for _ in range(3))
+        return Factors(work, transition, host, np.ones((copies, pools)))
 
     def raised(self, exponent: float) -> "Factors":
         """Every factor to a power: 0 is no error, 1 this one, −1 its inverse."""
-        return Factors(self.work**exponent, self.reshard**exponent, self.sync**exponent)
+        return Factors(*(each**exponent for each in self.parts()))
+
+    def parts(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """All of them, in their order."""
+        return self.work, self.transition, self.host, self.sync
 
 
 def scaled(study: Study, factors: Factors) -> Study:
@@ -66,13 +73,13 @@ def _scaled_copy(copy: CopyTable, side: FloatArray) -> CopyTable:
 
 def _scaled_call(study: Study, number: int, factors: Factors) -> CallTable:
     table = study.tables.calls[number]
-    work, move = factors.work[table.call], factors.reshard[table.call]
-    if np.all(work == 1.0) and np.all(move == 1.0):
+    work, move, host = (each[table.call] for each in factors.parts()[:3])
+    if np.all(work == 1.0) and np.all(move == 1.0) and np.all(host == 1.0):
         return table
     pool = study.tables.copies[table.copy].pool[table.copy_row]
     seconds = table.seconds * work[pool]
     if np.any(work != move):
-        moved = study.reshard_seconds[number]
-        if moved is not None:
-            seconds = seconds + moved * (move - work)[pool]
+        seconds = seconds + study.parts[number].transition * (move - work)[pool]
+    if np.any(work != host):
+        seconds = seconds + study.parts[number].host * (host - work)[pool]
     return replace(table, seconds=whole_microseconds(seconds))

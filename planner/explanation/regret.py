@@ -1,18 +1,21 @@
 """What it costs not to know the true seconds: scenarios inside the estimates' own intervals.
 
 Errors of one kind go together (`assembly.intervals`): a group is a kind of call, dense or with
-experts, on one GPU type, or all that moves weights. In a scenario every group has one factor.
+experts, on one GPU type; all that moves weights; or all that a framework does on the host. In a
+scenario every group has one factor.
 Regret = (the plan's objective − the best objective) ÷ the best, under the scenario's seconds; the
 plan keeps its placement, its settings and the order of its calls, as a run does.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import exp
+from typing import Literal
 
 import numpy as np
 
-from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind
+from automap.planner.cost.intervals import HOST_WORK, NORMAL_SIGMAS, SPREADS, Kind
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
 from automap.planner.explanation.solving import Contenders, limits_of
@@ -26,12 +29,14 @@ NOUNS = {"generate": "generation", "forward": "scoring", "train": "training"}
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Estimates that are wrong together: (call, pool) pairs, or everything that moves weights."""
+    """Estimates that are wrong together: the work of some calls, or parts of all of them."""
 
     name: str
     kind: Kind
-    members: frozenset[tuple[int, int]]
-    """(call, pool); empty: reshards and weight syncs."""
+    members: frozenset[tuple[int, int]] = frozenset()
+    """(call, pool) whose work it is."""
+    parts: tuple[Literal["transition", "host", "sync"], ...] = ()
+    """Factors that it has of all calls and copies."""
 
     @property
     def spread(self) -> float:
@@ -54,19 +59,30 @@ def groups_of(study: Study) -> list[Group]:
             kind = study.pricing.interval_kind(call, whole, pool)
             members.setdefault((noun + where, kind), set()).add((index, number))
     groups = [Group(name, kind, frozenset(m)) for (name, kind), m in members.items()]
-    moving = study.pricing.transition_kind
-    return [*groups, Group("moving weights", moving, frozenset())]
+    return [*groups, *_groups_of_parts(study)]
+
+
+def _groups_of_parts(study: Study) -> Iterator[Group]:
+    """What moves weights, and what is done on the host: there are copies that are both."""
+    moving, syncing = study.pricing.transition_kind, study.pricing.transfer_kind
+    if moving == HOST_WORK:
+        yield Group("host work", HOST_WORK, parts=("host", "transition"))
+        if study.problem.syncs:
+            yield Group("moving weights", syncing, parts=("sync",))
+        return
+    if any(parts.host.any() for parts in study.parts):
+        yield Group("host work", HOST_WORK, parts=("host",))
+    yield Group("moving weights", moving, parts=("transition", "sync"))
 
 
 def factors_of(study: Study, groups: list[Group], logs: FloatArray) -> Factors:
     """The factors of a scenario: per group ln(true ÷ estimate)."""
     factors = Factors.ones(study)
     for group, log in zip(groups, logs, strict=True):
-        if not group.members:
-            factors.reshard[:] = exp(log)
-            factors.sync[:] = exp(log)
         for call, pool in group.members:
             factors.work[call, pool] = exp(log)
+        for part in group.parts:
+            getattr(factors, part)[:] = exp(log)
     return factors
 
 

@@ -126,8 +126,5 @@ def _worst_weights(ratios: FloatArray) -> FloatArray:
 def _mixed(scenarios: list[Factors], weights: FloatArray) -> Factors:
     """The weighted sum of the scenarios' seconds."""
     pairs = list(zip(scenarios, weights.tolist(), strict=True))
-    return Factors(
-        np.asarray(sum(weight * each.work for each, weight in pairs)),
-        np.asarray(sum(weight * each.reshard for each, weight in pairs)),
-        np.asarray(sum(weight * each.sync for each, weight in pairs)),
-    )
+    parts = zip(*([weight * part for part in each.parts()] for each, weight in pairs), strict=True)
+    return Factors(*(np.asarray(sum(part)) for part in parts))

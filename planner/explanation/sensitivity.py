@@ -113,15 +113,15 @@ def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
 
 
 def _of_call(study: Study, index: int, factor: float) -> Factors:
-    """A call takes so many times as long in every option, its reshard included."""
+    """A call takes so many times as long in every option, all its parts."""
     factors = Factors.ones(study)
-    factors.work[index] = factors.reshard[index] = factor
+    factors.work[index] = factors.transition[index] = factors.host[index] = factor
     return factors
 
 
 def _of_reshard(study: Study, index: int, factor: float) -> Factors:
     factors = Factors.ones(study)
-    factors.reshard[index] = factor
+    factors.transition[index] = factor
     return factors
 
 

@@ -32,6 +32,17 @@ PRICED = {
 """Fields of the search that decide which candidates there are, and their prices."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of a call's seconds is wrong for other reasons than its work [row]."""
+
+    transition: FloatArray
+    """Of a reshard from training to generation layout or to a tail's tensor size, of an offload
+    and a reload."""
+    host: FloatArray
+    """Of the framework's driver, and of an optimizer on the host."""
+
+
 @dataclass(frozen=True)
 class Study:
     """What every question about one job shares."""
@@ -56,35 +67,49 @@ class Study:
         return Pricing(self.job)
 
     @cached_property
-    def reshard_seconds(self) -> list[FloatArray | None]:
-        """Per call table the reshard's part of each row; None where there is no such part."""
-        return [self._reshard_seconds(table) for table in self.tables.calls]
+    def parts(self) -> list[Parts]:
+        """Per call table the parts of each row."""
+        every = (np.arange(len(table), dtype=np.int64) for table in self.tables.calls)
+        return [self.parts_of(*each) for each in zip(self.tables.calls, every, strict=True)]
 
-    def _reshard_seconds(self, table: CallTable) -> FloatArray | None:
-        return self.reshard_part(table, np.arange(len(table), dtype=np.int64))
-
-    def reshard_part(self, table: CallTable, rows: IntArray) -> FloatArray | None:
-        """Seconds in some rows that move weights; None for a call that moves none.
-
-        They move from training to generation layout, and to the tensor size of a tail.
-        """
-        call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
-        resharded = copy.shadow_of is None
-        if call.kind != "generate" or not (resharded or table.tail is not None):
-            return None
-        seconds = np.zeros(len(rows))
+    def parts_of(self, table: CallTable, rows: IntArray) -> Parts:
+        """The parts of some rows, which are no more than their seconds."""
+        copy = self.tables.copies[table.copy]
+        transition, host = np.zeros(len(rows)), np.zeros(len(rows))
         pool_of = copy.pool[table.copy_row[rows]]
         for index, pool in enumerate(self.job.pools):
             here = np.flatnonzero(pool_of == index)
-            if len(here) == 0:
-                continue
-            engine = table.engine.take(rows[here])
-            if resharded:
-                layouts = copy.layouts.take(table.copy_row[rows[here]])
-                seconds[here] += self.pricing.reshard(call, pool, layouts, engine)[0]
-            if table.tail is not None:
-                seconds[here] += self._relayouts(call, pool, engine, table.tail[rows[here]])
-        return np.minimum(seconds, table.seconds[rows])
+            if len(here):
+                transition[here] = self._transition_seconds(table, pool, rows[here])
+                host[here] = self._host_seconds(table, pool, rows[here])
+        transition = np.minimum(transition, table.seconds[rows])
+        return Parts(transition, np.minimum(host, table.seconds[rows] - transition))
+
+    def _transition_seconds(self, table: CallTable, pool: Pool, rows: IntArray) -> FloatArray:
+        """Seconds in rows of one pool of their reshard, offload and reload."""
+        call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
+        layouts = copy.layouts.take(table.copy_row[rows])
+        if call.kind != "generate":
+            return self.pricing.offload(call, pool, layouts)[0]
+        seconds, engine = np.zeros(len(rows)), table.engine.take(rows)
+        if copy.shadow_of is None:
+            seconds += self.pricing.reshard(call, pool, layouts, engine)[0]
+        if table.tail is not None:
+            seconds += self._relayouts(call, pool, engine, table.tail[rows])
+        return seconds
+
+    def _host_seconds(self, table: CallTable, pool: Pool, rows: IntArray) -> FloatArray:
+        """Seconds in rows of one pool of their framework's driver, and of an optimizer there."""
+        call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
+        optimizer = np.zeros(len(rows))
+        if call.kind == "train" and self.job.spec.workload.optimizer_cpu_offload:
+            first, row_of = np.unique(table.copy_row[rows], return_inverse=True)
+            layouts, one = copy.layouts.take(first).without_offload(), np.ones_like(first)
+            priced = self.pricing.train(
+                call, pool, layouts, micro_batch_size=one, recompute=np.zeros_like(first)
+            )
+            optimizer = priced.seconds.optimizer[row_of]
+        return self.pricing.host_seconds(call, pool, optimizer)
 
     def _relayouts(
         self, call: Call, pool: Pool, engine: GenerationLayouts, tails: IntArray

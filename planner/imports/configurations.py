@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from automap.planner.errors import Reason
 from automap.planner.frameworks.description import Framework
@@ -9,6 +10,7 @@ from automap.planner.imports.given import Given, Overrides
 from automap.planner.imports.launch import LaunchFile
 from automap.planner.imports.shell.values import Field
 from automap.planner.imports.shell.walk import Started
+from automap.planner.imports.values import read_dictionary
 
 Own = Mapping[str, Mapping[str, str]]
 """A framework's own configurations by name → what they set beside the described defaults."""
@@ -64,7 +66,7 @@ def of_command(
         [named] = configs
     compose(named, configs, found, framework, own, line=command.line)
     for word in words:
-        override(word, found)
+        override(word, found, framework)
     return found
 
 
@@ -73,10 +75,13 @@ def take(values: Mapping[str, str], overrides: Overrides, framework: Framework) 
     known = {key for each in framework.settings for key in each.keys.values()}
     for name, value in values.items():
         if "." in name or name in known:
-            overrides.set(Given(name, value, "--set", 0), over=True)
+            whole = Given(name, value, "--set", 0)
+            entries = entries_of(whole, framework)
+            for each in [whole] if entries is None else entries:
+                overrides.set(each, over=True)
 
 
-def override(word: Field, found: Overrides) -> None:
+def override(word: Field, found: Overrides, framework: Framework) -> None:
     """One argument: key=value, with +, ++ or ~ before it."""
     head = word.parts[0] if word.parts and isinstance(word.parts[0], str) else ""
     key, equals, _ = head.partition("=")
@@ -88,11 +93,42 @@ def override(word: Field, found: Overrides) -> None:
         text = f"{word.shown[:80]} is not known: what it sets is not read"
         found.remark("not read", text, at)
     elif key.startswith("~"):
+        _drop_below(at.key, found)
         found.given.pop(at.key, None)
     elif not equals or not _KEY.fullmatch(at.key):
         found.remark("not read", f"{word.shown[:80]} is no key=value", at)
     else:
-        found.set(at, over=found.given.get(at.key, at).file != at.file)
+        entries = entries_of(at, framework)
+        if entries is None:  # what a dictionary lacks of what was given before stays
+            _drop_below(at.key, found)
+        for each in [at] if entries is None else entries:
+            found.set(each, over=found.given.get(each.key, each).file != each.file)
+
+
+def entries_of(given: Given, framework: Framework) -> list[Given] | None:
+    """The keys that a dictionary in one word gives; None: it is none, or of no described keys.
+
+    Only a whole word can be written again, so none of them has a place.
+    """
+    if given.unknown is not None or not given.value.lstrip().startswith("{"):
+        return None
+    section = f"{given.key}."
+    described = (each for setting in framework.settings for each in setting.keys.values())
+    if not any(each.lstrip("+").startswith(section) for each in described):
+        return None
+    entries = read_dictionary(given.value)
+    if entries is None:
+        return None
+    return [
+        replace(given, key=section + name, value=value, place=None)
+        for name, value in entries.items()
+    ]
+
+
+def _drop_below(key: str, found: Overrides) -> None:
+    """Take back what was given of a section that is replaced, or not to be there."""
+    for each in [each for each in found.given if each.startswith(f"{key}.")]:
+        del found.given[each]
 
 
 def compose(

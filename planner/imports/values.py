@@ -4,6 +4,7 @@ import re
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+)")
+_DICTIONARY_KEY = re.compile(r"[A-Za-z_][\w\-]*")
 _BACKSLASHES = re.compile(r"\\+")
 _NULL = frozenset({"null", "none"})
 Value = None | bool | int | float | str | list["Value"]
@@ -52,6 +53,28 @@ def read_value(text: str, *, depth: int = 0) -> Value:
     if len(parts_of(text)) > 1:
         raise ValueFormError("several values, which is a sweep of several runs")
     return _word(text)
+
+
+def read_dictionary(text: str, *, depth: int = 0) -> dict[str, str] | None:
+    """Dotted key → value as it is written, of {a: 1, b: {c: 2}}; None: it is none that is read.
+
+    Hydra has no quoted keys in it, and OmegaConf merges it into what is there.
+    """
+    text = text.strip()
+    if not (text.startswith("{") and text.endswith("}")) or depth > MAX_DEPTH:
+        return None
+    found: dict[str, str] = {}
+    inner = text[1:-1].strip()
+    for part in parts_of(inner) if inner else []:
+        key, colon, value = part.strip().partition(":")
+        if not colon or not _DICTIONARY_KEY.fullmatch(key.strip()):
+            return None
+        below = read_dictionary(value, depth=depth + 1) if value.strip()[:1] == "{" else {}
+        if below is None:
+            return None
+        each = {f"{key.strip()}.{name}": inside for name, inside in below.items()}
+        found |= each or {key.strip(): value.strip()}
+    return found
 
 
 def _word(text: str) -> Value:

@@ -193,7 +193,7 @@ def correction_factors(given: Study, corrections: list[CallCorrection]) -> Facto
         ratio = sum(c.measured_seconds for c in group) / sum(c.predicted_seconds for c in group)
         for index, call in enumerate(given.job.dataflow.calls):
             if (call.role, call.kind) == (role, kind):
-                factors.work[index] = factors.reshard[index] = ratio
+                factors.work[index] = factors.transition[index] = factors.host[index] = ratio
         for index, copy in enumerate(given.tables.copies):
             if kind == "sync" and copy.role == role:
                 factors.sync[index] = ratio

@@ -100,7 +100,7 @@ class Client(Records):
 
     def delete_plan(self, plan_id: Id) -> None:
         """Delete a plan and the records of its jobs, also while it is being made."""
-        self.request("DELETE", f"plans/{plan_id}")
+        self.delete(f"plans/{plan_id}")
 
     def estimate(self, spec: Spec, placement: Placement) -> Plan:
         """The price of a placement."""

@@ -65,7 +65,7 @@ class Records(Transport):
 
     def delete_budget(self, budget_id: Id) -> None:
         """Warn of it no more."""
-        self.request("DELETE", f"budgets/{budget_id}")
+        self.delete(f"budgets/{budget_id}")
 
     def keys(self, *, owner: str | None = None) -> Iterator[ApiKeyRecord]:
         """Keys, newest first, those that were revoked among them."""

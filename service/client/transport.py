@@ -98,15 +98,48 @@ class Transport:
         repeatable = method in SAFE_METHODS or "Idempotency-Key" in headers
 
         def ask() -> httpx.Response:
-            with self._failures():
-                answer = self._http.request(
-                    method, self.url(path), json=data, headers=headers, timeout=_limits(seconds)
-                )
-            if answer.is_error:
-                raise problem_in(answer)
-            return answer
+            return self._asked_once(method, path, data=data, headers=headers, seconds=seconds)
 
         return self._tried(ask, repeatable=repeatable)
+
+    def delete(self, path: str) -> None:
+        """Delete what has this path; that it is gone is no error after a try whose answer was lost.
+
+        Raises:
+            ProblemError: the service refuses or fails, or there was nothing to delete.
+            UnreachableError, NoAnswerError: it does not answer.
+        """
+        may_be_done = False
+
+        def ask() -> None:
+            nonlocal may_be_done
+            try:
+                self._asked_once("DELETE", path)
+            except NoAnswerError:
+                may_be_done = True
+                raise
+            except ProblemError as error:
+                if not may_be_done or error.kind != "not-found":
+                    raise
+
+        self._tried(ask, repeatable=True)
+
+    def _asked_once(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: object = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> httpx.Response:
+        with self._failures():
+            answer = self._http.request(
+                method, self.url(path), json=data, headers=headers, timeout=_limits(seconds)
+            )
+        if answer.is_error:
+            raise problem_in(answer)
+        return answer
 
     def answer(
         self, model: type[Answer] | TypeAdapter[Answer], method: str, path: str, **options: Any

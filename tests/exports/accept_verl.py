@@ -137,7 +137,10 @@ def _optimizer(read: Any) -> dict[str, Any]:
     # It asks for the version of Transformer Engine, which needs a GPU.
     with patch("megatron.core.optimizer.optimizer_config.is_te_min_version", lambda _: True):
         made = init_megatron_optim_config(
-            read.optim, use_distributed_optimizer=read.engine.use_distributed_optimizer
+            read.optim,
+            use_distributed_optimizer=read.engine.use_distributed_optimizer,
+            fp16=read.engine.dtype == "float16",
+            bf16=read.engine.dtype == "bfloat16",
         )
     return {name: getattr(made, name) for name in OPTIMIZER}
 

@@ -107,3 +107,25 @@ def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
     assert {name for name, word in words.items() if word in found[name].get("error", "")} == set(
         words
     )
+
+
+def test_in_fp16_verl_has_a_precision_aware_optimizer(asked: dict[str, Asked]) -> None:
+    """By itself, whatever its own key says, unless Megatron's says otherwise."""
+    aware, optim = "use_precision_aware_optimizer", "actor_rollout_ref.actor.optim"
+    given = [each for each in asked["sample optimizer on the host"].overrides if aware not in each]
+    half = [*given, "actor_rollout_ref.actor.megatron.dtype=float16"]
+    megatrons = f"+{optim}.override_optimizer_config.{aware}=False"
+    found = verdicts(
+        {
+            "bf16": given,
+            "fp16": half,
+            "verl's key": [*half, f"{optim}.{aware}=False"],
+            "Megatron's key": [*half, megatrons],
+        }
+    )
+    assert {name: each["actor"][aware] for name, each in found.items()} == {
+        "bf16": False,
+        "fp16": True,
+        "verl's key": True,
+        "Megatron's key": False,
+    }

@@ -8,6 +8,9 @@ space or a price on purpose records them anew, and raises COST_MODEL_VERSION:
 
 import hashlib
 import json
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,22 @@ import pytest
 import yaml
 
 from automap import JobSpec, Plan, make_plan
+from tests.helpers.small_jobs import small_job
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "plans.json"
 SLOW = {"safe-rlhf-two-critics-70b-128xa100"}
-EFFORT = ("candidates_priced", "options")
-"""How much was looked at, which a leaner search changes without changing a plan."""
+NOT_PLANNED = {"spec", "provenance", "search_seconds", "assumptions"}
+EFFORT = {
+    "pricing_seconds",
+    "solving_seconds",
+    "proof",
+    "space",
+    "candidates_priced",
+    "options",
+    "within_tolerance",
+}
+"""How much was looked at, and how long, which a leaner search changes without changing a plan."""
 DIGITS = 9
 """Significant digits of a number that are recorded: the last bits are the processor's, as libraries
 of numbers choose their instructions by it."""
@@ -42,23 +55,27 @@ def example_plan(name: str) -> Plan:
 
 
 def summary(name: str) -> dict[str, Any]:
-    """The plan's numbers that a reader compares, and a digest of all but provenance and effort."""
+    """The plan's numbers that a reader compares, and a digest of all that is planned."""
     plan = example_plan(name).model_dump(mode="json")
-    for field in ("provenance", "search_seconds", "assumptions"):
-        plan.pop(field)
-    for field in ("pricing_seconds", "solving_seconds", "proof", "space", *EFFORT):
-        plan["search"].pop(field)
-    assert plan["spec"]["search"].pop("simplicity_tolerance") == 0
-    assert plan["search"].pop("within_tolerance") is None
-    text = json.dumps(_rounded(plan), sort_keys=True)
+    assert plan["search"]["within_tolerance"] is None
     return {
         "iteration_seconds": _rounded(plan["iteration_seconds"]),
         "lower_bound_seconds": _rounded(plan["lower_bound_seconds"]),
         "gpus_used": plan["gpus_used"],
         "status": plan["search"]["status"],
         "runs_with": plan["runs_with"],
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "sha256": digest(plan),
     }
+
+
+def digest(plan: dict[str, Any]) -> str:
+    """Of the plan's document, without what was asked (the example says it), effort and provenance.
+
+    A field that specs gain is no other plan; one that changes a plan shows in its numbers.
+    """
+    kept = {name: each for name, each in plan.items() if name not in NOT_PLANNED}
+    kept["search"] = {name: each for name, each in plan["search"].items() if name not in EFFORT}
+    return hashlib.sha256(json.dumps(_rounded(kept), sort_keys=True).encode()).hexdigest()
 
 
 def _rounded(value: Any) -> Any:
@@ -76,6 +93,44 @@ def _rounded(value: Any) -> Any:
 )
 def test_the_plan_is_the_recorded_one(name: str) -> None:
     assert summary(name) == json.loads(GOLDEN.read_text("utf-8"))[name]
+
+
+@cache
+def small_plan() -> dict[str, Any]:
+    return make_plan(small_job("rloo")).model_dump(mode="json")
+
+
+def test_what_a_spec_gains_is_no_other_plan() -> None:
+    plan = deepcopy(small_plan())
+    plan["spec"]["workload"]["a_field_of_tomorrow"] = False
+    assert digest(plan) == digest(small_plan())
+
+
+def test_every_number_that_is_planned_is_recorded() -> None:
+    """Each number and word of the plan changes the digest, but for what is left out by name."""
+    left_out = {("search", name) for name in EFFORT} | {(name,) for name in NOT_PLANNED}
+    plan = deepcopy(small_plan())
+    recorded, changed = digest(plan), 0
+    for path, value in list(_leaves(plan)):
+        if path[:1] in left_out or path[:2] in left_out:
+            continue
+        at: Any = plan
+        for step in path[:-1]:
+            at = at[step]
+        at[path[-1]] = 2 * value + 1 if isinstance(value, int | float) else f"not {value}"
+        assert digest(plan) != recorded, path
+        at[path[-1]] = value
+        changed += 1
+    assert changed > 100
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every number and word of a document, with the keys that lead to it."""
+    if isinstance(value, dict | list):
+        for step, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(each, (*path, step))
+    else:
+        yield path, value
 
 
 def test_every_example_is_recorded() -> None:

@@ -46,7 +46,7 @@ def of_command(command: Started, place: int, framework: Framework) -> Overrides:
         if word.shown.startswith("+"):
             told = f"{word.shown[:80]}: it does not start with a + before a key"
             found.remark("does not fit", told, Given("", "", word.source, word.line))
-        override(word, found)
+        override(word, found, framework)
     module = module_of(command, place)
     found.entry = "" if module.endswith(framework.entry) else module.rpartition(".")[2]
     return found

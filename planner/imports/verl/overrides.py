@@ -79,7 +79,7 @@ def of_command(
     else:
         compose(name, configs, found, framework, OWN_CONFIGS, line=command.line)
     for word in words:
-        override(word, found)
+        override(word, found, framework)
     return found
 
 

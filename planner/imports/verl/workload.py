@@ -1,6 +1,7 @@
 """The job of a launch: its algorithm, models, batches, lengths and cluster, as a spec."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from automap.planner.catalogue.hardware import NodeType
@@ -28,6 +29,8 @@ PRICED_AS = {
 }
 """Other estimates → the algorithm that makes the same calls."""
 MAX_STALENESS = 16
+BY_ITSELF = "in float16 verl has a precision-aware optimizer by itself"
+"""Source: verl 0.9.1, `init_megatron_optim_config` in verl/utils/megatron/optimizer.py."""
 
 
 def algorithm_of(settings: Settings) -> str:
@@ -143,7 +146,12 @@ def _workload(settings: Settings, answers: Answers, algorithm: str, kl: str) -> 
         **_run(settings),
     }
     trained = ("actor", "critic") if algorithm == "ppo" else ("actor",)
-    found |= host_optimizer(settings, found["optimizer"], trained)
+    found |= host_optimizer(
+        settings,
+        found["optimizer"],
+        trained,
+        precision_aware={role: BY_ITSELF for role in trained if _trains_in_fp16(settings, role)},
+    )
     at_once = generated(settings.overrides)
     if algorithm == "dapo" and at_once is not None and at_once > prompts:
         found["expected_acceptance"] = prompts / at_once
@@ -197,6 +205,12 @@ def _note_critic(settings: Settings) -> None:
                 f"{of_actor}: the critic's updates are priced as the actor's"
             )
             settings.note("not priced", told, settings.given(decision, "critic"))
+
+
+def _trains_in_fp16(settings: Settings, role: str) -> bool:
+    """Whether a model computes in fp16; the critic's precision decides nothing of the price."""
+    looked_up = replace(settings, reasons=[], remarks=[], decides={})
+    return looked_up.text("precision", role) in ("fp16", PRECISIONS["fp16"])
 
 
 def _precisions(settings: Settings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from automap.planner.assembly import plan as assembly
 from automap.planner.assembly.proof import why_stopped
+from automap.planner.cost.intervals import SPREADS
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender
@@ -56,8 +57,15 @@ def plan(algorithm: str = "grpo", staleness: int = 0) -> Plan:
 
 
 @cache
-def explained(algorithm: str = "grpo") -> Explanation:
-    return explain(plan(algorithm), ExplainOptions(scenarios=4, fewer_gpus=4))
+def explained() -> Explanation:
+    return explain(plan(), ExplainOptions(scenarios=4, fewer_gpus=4))
+
+
+@cache
+def alternatives(algorithm: str = "grpo") -> list[Alternative]:
+    """Of a whole explanation the part that takes the fewest searches."""
+    options = ExplainOptions(parts=["alternatives"], fewer_gpus=4)
+    return explain(plan(algorithm), options).alternatives
 
 
 def least_period(spec: JobSpec, factors: Factors | None = None) -> float:
@@ -71,8 +79,8 @@ def least_period(spec: JobSpec, factors: Factors | None = None) -> float:
     return best.solution.timing.period
 
 
-def answer(found: Explanation, question: str) -> Alternative:
-    return next(each for each in found.alternatives if each.question == question)
+def answer(question: str, algorithm: str = "grpo") -> Alternative:
+    return next(each for each in alternatives(algorithm) if each.question == question)
 
 
 @pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 0), ("grpo", 1)])
@@ -152,19 +160,19 @@ def test_an_alternative_is_the_optimum_under_its_constraint(
     question: str, constraint: dict[str, dict[str, object]]
 ) -> None:
     constrained = small_job("grpo", num_nodes=2, constraints__parallelism=constraint)
-    found = answer(explained(), question)
+    found = answer(question)
     assert found.iteration_seconds == pytest.approx(make_plan(constrained).iteration_seconds)
     assert found.lower_bound_seconds == pytest.approx(found.iteration_seconds)
 
 
 def test_fewer_gpus_are_those_of_a_smaller_cluster() -> None:
-    found = answer(explained(), "fewer_gpus:a100:4")
+    found = answer("fewer_gpus:a100:4")
     assert found.iteration_seconds == pytest.approx(least_period(small_job("grpo", num_nodes=1)))
     assert found.gpus_used == 4
 
 
 def test_colocation_is_that_of_the_constraint() -> None:
-    found = answer(explained("ppo"), "all_together")
+    found = answer("all_together", "ppo")
     pairs = [["actor", "reference"], ["actor", "reward"], ["actor", "critic"]]
     spec = small_job(
         "ppo",
@@ -176,7 +184,7 @@ def test_colocation_is_that_of_the_constraint() -> None:
     assert found.iteration_seconds == pytest.approx(least_period(spec))
     assert found.placement is not None
     assert len({(c.first_gpu, c.num_gpus) for c in found.placement.copies}) == 1
-    asked = [each.question for each in explained("grpo").alternatives]
+    asked = [each.question for each in alternatives("grpo")]
     assert "all_together" not in asked, "they are together in the plan"
 
 
@@ -204,7 +212,7 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
 
 
 def test_a_size_that_is_not_there_says_why() -> None:
-    found = answer(explained(), "tensor_parallel_size:actor:2")
+    found = answer("tensor_parallel_size:actor:2")
     assert found.outcome == "slower"
     given, selected = open_plan(plan(), TableCache())
     (question,) = (
@@ -437,3 +445,52 @@ def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) ->
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):
         Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(question)
+
+
+TRAINED_ALONE = {
+    "actor": {"architecture": "qwen2.5-0.5b"},
+    "reference": {"architecture": "qwen2.5-0.5b"},
+    "reward": {"function": True},
+}
+HOSTED: dict[str, dict[str, object]] = {
+    "verl": {"search__target": "verl@0.9.1"},
+    "nemo-rl": {"search__target": "nemo-rl@0.7.0", "models": TRAINED_ALONE},
+    "an optimizer on the host": {"workload__optimizer_cpu_offload": True},
+}
+"""Jobs that work on the host."""
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_host_work_is_wrong_by_itself(name: str) -> None:
+    """Its own spread, and a factor of it alone: not that of the call it belongs to."""
+    made = make_plan(small_job("grpo", num_nodes=1, **HOSTED[name]))
+    given, selected = open_plan(made, TableCache())
+    groups = groups_of(given)
+    (place,) = (number for number, each in enumerate(groups) if each.name == "host work")
+    assert groups[place].spread == SPREADS["host work of RL frameworks"]
+    assert [each.spread for each in groups if each.name == "training"] < [groups[place].spread]
+    logs = np.zeros(len(groups))
+    logs[place] = np.log(2)
+    factors = factors_of(given, groups, logs)
+    planned = {call.id: call.seconds_by_part for call in made.calls}
+    pricing, (only,) = given.pricing, given.job.pools
+    hosted = 0.0
+    for call in given.job.dataflow.calls:
+        if call.model is not None:
+            hosted += sum(pricing.driver_seconds(call, only))
+            hosted += planned[call.id].optimizer if name.startswith("an optimizer") else 0.0
+            hosted += planned[call.id].transition if name == "nemo-rl" else 0.0
+    assert hosted > 0.01
+    seconds = contender(given, selected).durations([Factors.ones(given), factors])
+    assert np.diff(seconds.sum(axis=1)) == pytest.approx(hosted, abs=1e-4)
+    now = scaled(given, factors).tables.calls
+    for table, slower in zip(given.tables.calls, now, strict=True):
+        chosen = selected.call_rows[table.call]
+        if chosen is not None and chosen[0] == table.copy:
+            gained = slower.seconds[chosen[1]] - table.seconds[chosen[1]]
+            assert gained == pytest.approx(np.diff(seconds[:, table.call])[0], abs=2e-6)
+
+
+def test_what_does_no_host_work_has_no_group_of_it() -> None:
+    names = [each.name for each in groups_of(study(job("ppo")))]
+    assert names == ["generation", "scoring", "training", "moving weights"]

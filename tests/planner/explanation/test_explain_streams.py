@@ -246,8 +246,10 @@ def test_the_switch_of_a_schedule_moves_weights() -> None:
     (generate,) = (call for call in made.calls if call.kind == "generate")
     assert generate.tail is not None
     each, ones = contender(given, selected), Factors.ones(given)
-    assert each.reshard_seconds[0] == pytest.approx(generate.seconds_by_part.transition, abs=1e-5)
-    longer = replace(ones, reshard=2 * ones.reshard)
+    assert each.transition_seconds[0] == pytest.approx(
+        generate.seconds_by_part.transition, abs=1e-5
+    )
+    longer = replace(ones, transition=2 * ones.transition)
     gained = each.periods([longer])[0] - each.periods([ones])[0]
     assert gained == pytest.approx(generate.seconds_by_part.transition, abs=1e-5)
 

@@ -6,7 +6,10 @@ import pytest
 
 from automap.planner import Plan, export, import_launch
 from automap.planner.errors import NotExportableError
+from automap.planner.frameworks import framework
 from automap.planner.imports import Answers, Imported, LaunchFile
+from automap.planner.imports.launch import LineChange, Rewritten
+from automap.planner.imports.writing import rewritten
 from automap.planner.studies import carried, inside_another
 from automap.planner.targets import TARGETS
 from tests.helpers import nemo_rl_plans, skyrl_plans, slime_plans
@@ -136,6 +139,123 @@ def test_verls_own_key_of_masters_is_read_too() -> None:
     found = imported(LaunchFile("launch.sh", "\n".join(lines)), plan, "verl@0.9.1")
     assert found.spec.workload.optimizer_cpu_offload
     assert odd(found) == []
+
+
+def in_one_word(**entries: str) -> tuple[LaunchFile, Plan]:
+    """verl's launch whose settings of Megatron's optimizer are two dictionaries, one a model."""
+    file, plan = written("verl@0.9.1", {})
+    text, section = file.text, "optim.override_optimizer_config"
+    told = ", ".join(f"{name}: {value}" for name, value in entries.items())
+    for model in ("actor_rollout_ref.actor", "critic"):
+        lines = [each for each in text.splitlines() if f"+{model}.{section}." in each]
+        assert len(lines) == 4
+        for line in lines[1:]:
+            text = text.replace(f"{line}\n", "")
+        text = text.replace(lines[0], f"  '+{model}.{section}={{{told}}}' \\")
+    return LaunchFile("launch.sh", text), plan
+
+
+WHOLE = {OFFLOAD: "True", FRACTION: "1.0", "overlap_cpu_optimizer_d2h_h2d": "True", AWARE: "True"}
+
+
+def test_a_dictionary_is_read_as_its_keys() -> None:
+    found = imported(*in_one_word(**WHOLE), "verl@0.9.1")
+    apart = read("verl@0.9.1")
+    assert found.spec == apart.spec
+    assert odd(found) == []
+    assert {e.key: (e.value, e.decides) for e in found.settings} == {
+        e.key: (e.value, e.decides) for e in apart.settings
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({FRACTION: "0.5"}, "saves memory", "a share of 0.5 of the optimizer on the host"),
+        ({AWARE: "False"}, "not priced", "4 bytes"),
+        ({"main_grads_dtype": "bf16"}, "saves memory", "override_optimizer_config.main_grads"),
+    ],
+)
+def test_what_a_dictionary_says_is_told_like_its_keys(
+    changes: dict[str, str], kind: str, words: str
+) -> None:
+    told = odd(imported(*in_one_word(**(WHOLE | changes)), "verl@0.9.1"))
+    assert [each for each, text in told if words in text] == [kind, kind]
+
+
+def test_a_key_of_a_dictionary_that_changes_is_given_at_the_end() -> None:
+    file, plan = in_one_word(**WHOLE)
+    found = imported(file, plan, "verl@0.9.1")
+    key = next(each.key for each in found.settings if each.key.endswith(f"config.{OFFLOAD}"))
+    change = LineChange(key=key, before="True", after="False", file="launch.sh", line=1)
+    changed = rewritten([file], found, [change], [], framework("verl@0.9.1"))
+    assert isinstance(changed, Rewritten)
+    assert f"{key}=False" in changed.text
+    now = imported(LaunchFile("launch.sh", changed.text), plan, "verl@0.9.1")
+    assert {e.key: e.value for e in now.settings} == {
+        e.key: "False" if e.key == key else e.value for e in found.settings
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "on_host"),
+    [
+        ("{optimizer_cpu_offload: False}", "{optimizer_cpu_offload: True}", True),
+        ("{optimizer_cpu_offload: True}", "{overlap_cpu_optimizer_d2h_h2d: False}", True),
+        ("{optimizer_cpu_offload: True}", "null", False),
+        ("{optimizer_cpu_offload: True}", "{}", True),
+    ],
+)
+def test_dictionaries_are_merged_as_hydra_does(before: str, after: str, on_host: bool) -> None:
+    file, plan = in_one_word(**{FRACTION: "1.0", AWARE: "True"})
+    text, key = file.text, "optim.override_optimizer_config="
+    for model in ("actor_rollout_ref.actor", "critic"):
+        word = f"  '+{model}.{key}"
+        assert text.count(word) == 1
+        more = "".join(f"{word}{each}' \\\n" for each in (before, after))
+        end = text.index("\n", text.index(word)) + 1
+        text = text[:end] + more + text[end:]
+    found = imported(LaunchFile("launch.sh", text), plan, "verl@0.9.1")
+    told = [text for kind, text in odd(found) if OFFLOAD in text and kind != "contradiction"]
+    assert found.spec.workload.optimizer_cpu_offload is on_host
+    assert told == []
+
+
+def verl_in_fp16(*changes: tuple[str, str], offload: bool = True) -> Imported:
+    """verl's launch in fp16 without Megatron's key of masters, with lines changed or added."""
+    file, plan = written("verl@0.9.1", {AWARE: None} | ({} if offload else {OFFLOAD: "False"}))
+    text = file.text.replace("megatron.dtype=bfloat16", "megatron.dtype=float16")
+    assert text.count("megatron.dtype=float16") >= 2
+    for key in ("actor_rollout_ref.actor.optim", "critic.optim"):
+        for name, value in changes:
+            line = f"  +{key}.override_optimizer_config.overlap_cpu"
+            assert line in text
+            text = text.replace(line, f"  {key}.{name}={value} \\\n{line}")
+    return imported(LaunchFile("launch.sh", text), plan, "verl@0.9.1")
+
+
+MEGATRONS = f"override_optimizer_config.{AWARE}"
+
+
+@pytest.mark.parametrize("offload", [True, False])
+def test_verl_has_no_masters_on_the_gpus_in_fp16(offload: bool) -> None:
+    """It turns the precision-aware optimizer on by itself, and reads its own key of it not."""
+    found = verl_in_fp16(offload=offload)
+    assert found.spec.workload.precision == "fp16"
+    assert found.spec.workload.optimizer_cpu_offload is offload
+    assert odd(found) == []
+    for value in ("True", "False"):
+        told = odd(verl_in_fp16((AWARE, value), offload=offload))
+        assert [kind for kind, _ in told] == ["without effect", "without effect"]
+        assert all("in float16 verl has" in text for _, text in told)
+
+
+def test_what_megatron_is_told_of_masters_counts_in_fp16_too() -> None:
+    told = odd(verl_in_fp16((MEGATRONS, "False")))
+    assert [kind for kind, _ in told] == ["not priced", "not priced"]
+    assert all("4 bytes" in text for _, text in told)
+    assert odd(verl_in_fp16((MEGATRONS, "True"))) == []
+    assert odd(verl_in_fp16((MEGATRONS, "True"), offload=False)) == []
 
 
 def test_one_that_is_not_adam_is_priced_on_the_gpus() -> None:

@@ -256,11 +256,7 @@ def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPat
 def errors(given: Study, *, seed: int) -> Factors:
     draw = np.random.default_rng(seed)
     ones = Factors.ones(given)
-    return Factors(
-        ones.work * draw.uniform(0.5, 2.0, ones.work.shape),
-        ones.reshard * draw.uniform(0.5, 2.0, ones.reshard.shape),
-        ones.sync * draw.uniform(0.5, 2.0, ones.sync.shape),
-    )
+    return Factors(*(each * draw.uniform(0.5, 2.0, each.shape) for each in ones.parts()))
 
 
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 
 from automap.client import (
@@ -201,3 +202,34 @@ def test_the_example_of_the_guide_runs(server: Server, capsys: pytest.CaptureFix
 def test_an_answer_of_another_kind_is_named(client: Client) -> None:
     with pytest.raises(OtherVersionError, match="another version"):
         client.answer(UUID, "GET", "gpus")
+
+
+def losing_first_answers(server: Server) -> Client:
+    """A client of a server that does what it is asked; the first answer to each is lost."""
+    asked = set[tuple[str, str]]()
+
+    def relay(request: httpx.Request) -> httpx.Response:
+        target = request.url.copy_with(port=httpx.URL(server.address).port)
+        answer = httpx.request(
+            request.method, target, content=request.content, headers=request.headers
+        )
+        if (request.method, request.url.path) not in asked:
+            asked.add((request.method, request.url.path))
+            raise httpx.ReadError("the connection was lost")
+        return httpx.Response(answer.status_code, content=answer.content)
+
+    client = Client("http://127.0.0.1:1", pause_seconds=0)
+    client._http = httpx.Client(transport=httpx.MockTransport(relay))
+    return client
+
+
+def test_what_a_lost_try_has_deleted_is_deleted(client: Client, server: Server) -> None:
+    plan = client.queue_plan(tiny_spec(name="unlucky"))
+    budget = client.set_budget(NewBudget(of="owner:unlucky", amount=1.0))
+    with losing_first_answers(server) as unlucky:
+        unlucky.delete_plan(plan.id)
+        unlucky.delete_budget(budget.id)
+    for gone in (client.delete_plan, client.delete_budget):
+        with pytest.raises(ProblemError) as refused:
+            gone(plan.id if gone == client.delete_plan else budget.id)
+        assert (refused.value.kind, refused.value.problem.status) == ("not-found", 404)
