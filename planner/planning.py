@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from automap.planner.assembly.comparison import strategy
 from automap.planner.assembly.given import scheduled
-from automap.planner.assembly.on_policy import without_useless_staleness
 from automap.planner.assembly.plan import placed, placement_of, plan_from, sound, value_of
 from automap.planner.assembly.proof import why_stopped
+from automap.planner.assembly.staleness import useless_staleness
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
@@ -88,9 +88,10 @@ def make_plan_of(
         raise InfeasibleError(explain(job))
     best = simplified(job, space, best, began=began)
     plan = plan_of(job, tables, best, pricing_seconds=pricing_seconds, searched_since=priced)
-    own, plan = without_useless_staleness(job, plan)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
-    return sound(own, plan.model_copy(update={"alternatives": alternatives}))
+    told = useless_staleness(job, plan)
+    warnings = [*plan.warnings, told] if told else plan.warnings
+    return sound(job, plan.model_copy(update={"alternatives": alternatives, "warnings": warnings}))
 
 
 def plan_of(

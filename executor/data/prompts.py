@@ -19,7 +19,7 @@ class _Prepared:
 
     num_prompts: int
     before: DataPosition
-    batch: Batch | DataError
+    batch: Batch | Exception
 
 
 class PromptData:
@@ -68,10 +68,10 @@ class PromptData:
         if self._prepared is not None:
             return
         before = self._order.state()
-        batch: Batch | DataError
+        batch: Batch | Exception
         try:
             batch = self._read(num_prompts)
-        except DataError as error:
+        except Exception as error:  # whatever is wrong with the data, or its tokenizer
             batch = error
         self._prepared = _Prepared(num_prompts, before, batch)
 
@@ -90,7 +90,7 @@ class PromptData:
         if prepared.num_prompts != num_prompts:
             self._order.load_state(prepared.before)
             return self._read(num_prompts)
-        if isinstance(prepared.batch, DataError):
+        if isinstance(prepared.batch, Exception):
             raise prepared.batch
         return prepared.batch
 

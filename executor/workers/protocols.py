@@ -77,12 +77,12 @@ class Protocol:
         Raises:
             ValueError: an argument cannot be distributed; the message names it.
         """
-        by_position = [self._shares(layout, index, value) for index, value in enumerate(args)]
+        in_order = [self._shares(layout, index, value) for index, value in enumerate(args)]
         by_name = {name: self._shares(layout, name, each) for name, each in (kwargs or {}).items()}
         called = set(self.called(layout))
         return [
             Call(
-                tuple(shares[rank] for shares in by_position),
+                tuple(shares[rank] for shares in in_order),
                 {name: shares[rank] for name, shares in by_name.items()},
             )
             if rank in called

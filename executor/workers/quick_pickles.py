@@ -15,7 +15,7 @@ def by_position(cls: type[T]) -> type[T]:
     names = tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
 
     def reduced(self: T) -> tuple[type[T], tuple[Any, ...]]:
-        return cls, tuple([getattr(self, name) for name in names])
+        return type(self), tuple([getattr(self, name) for name in names])
 
     cls.__reduce__ = reduced  # type: ignore[assignment]
     return cls

@@ -26,7 +26,7 @@ class Contender:
     owners: list[tuple[int, int]]
     """Per call (its number, pool); then per sync (copy, pool) of its two sides, two nodes each."""
     work_seconds: FloatArray
-    """Of calls without their parts, then of syncs."""
+    """Seconds of calls without the two parts below, then of syncs."""
     transition_seconds: FloatArray
     host_seconds: FloatArray
 

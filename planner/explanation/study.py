@@ -37,10 +37,10 @@ class Parts:
     """What of a call's seconds is wrong for other reasons than its work [row]."""
 
     transition: FloatArray
-    """Of a reshard from training to generation layout or to a tail's tensor size, of an offload
-    and a reload."""
+    """Seconds of a reshard from training to generation layout or to a tail's tensor size, of an
+    offload and a reload."""
     host: FloatArray
-    """Of the framework's driver, and of an optimizer on the host."""
+    """Seconds of the framework's driver, and of an optimizer on the host."""
 
 
 @dataclass(frozen=True)

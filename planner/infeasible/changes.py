@@ -113,17 +113,18 @@ def optimizer_on_host(spec: JobSpec) -> list[Change]:
 
 
 def another_framework(spec: JobSpec) -> list[Change]:
-    """The first framework that can run a job, where it names no target and automap is to run it."""
+    """Each framework that can run a job, where it names no target and automap is to run it."""
     if spec.search.target is not None or resolve(spec).target is not AUTOMAP:
         return []
+    found = []
     for target in FRAMEWORKS:
         search = spec.search.model_copy(update={"target": target.name})
         changed = spec.model_copy(update={"search": search})
         with suppress(SpecError):
             resolve(changed)
             text = f"plan it for {target.name} (search.target: {target.name})"
-            return [Change(("target",), text, changed)]
-    return []
+            found.append(Change(("target",), text, changed))
+    return found
 
 
 def smaller_rollout(spec: JobSpec) -> list[Change]:

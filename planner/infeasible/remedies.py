@@ -150,7 +150,7 @@ class FeasibilityProbe:
         kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
             lambda spec: self._that_fit(permissions(spec)),
             lambda spec: self._that_fit(across_nodes(spec)),
-            lambda spec: self._that_fit(another_framework(spec)),
+            lambda spec: islice(self._that_fit(another_framework(spec)), 1),
             lambda spec: self._that_fit(optimizer_on_host(spec)),
             self._larger_gpus,
             self._more_gpus,

@@ -199,11 +199,11 @@ class SearchSpec(SpecModel):
     simplicity_tolerance: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
         description="Share by which a plan may miss the proven optimum in order to be simpler, "
-        "0.01 for 1 %: fewer ranges of GPUs, of equal sizes, layouts that models share, fewer "
+        "0.03 for 3 %: fewer ranges of GPUs, of equal sizes, layouts that models share, fewer "
         "parallel dimensions, powers of two, no shadow, no interleaved pipeline, in this order; "
         "then more memory that stays free. 0: always the optimum. It has no effect on robust and "
         "fewest_gpus, with an optimality_gap, and where a limit ends the search. Default: what the "
-        "target has, 0.01; 0 where any is named, and for strategies",
+        "target has, 0.03; 0 where any is named, and for strategies",
     )
     strategy: StrategyName | None = Field(
         default=None,

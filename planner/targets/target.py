@@ -141,7 +141,7 @@ class Target:
     """How it generates without batches (`search.continuous_rollouts`); None: it cannot."""
     max_out_of_memory_probability: float = 0.05
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
-    simplicity_tolerance: float = 0.01
+    simplicity_tolerance: float = 0.03
     """What `search.simplicity_tolerance` is where the spec leaves it out."""
     cuda_only: bool = False
     """Runs on NVIDIA's GPUs (and CPU cores) alone."""

@@ -253,8 +253,11 @@ def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArr
     """
     arch, tensor, stack = context.model.architecture, batch.tensor_parallel_size, context.stack
     ranks = tensor if stack.sequence_parallel else np.ones_like(tensor)
-    counted = fused_elementwise if stack.fuses_elementwise else plain_elementwise
-    each = counted(context.element_bytes, gated=arch.gated_mlp)
+    if stack.fuses_elementwise:
+        each = fused_elementwise(context.element_bytes, gated=arch.gated_mlp)
+    else:
+        normed = arch.query_key_norm or arch.query_key_norm_over_heads
+        each = plain_elementwise(context.element_bytes, gated=arch.gated_mlp, query_key_norm=normed)
     per_token = (
         each.hidden * arch.hidden_size / ranks
         + each.rotary * mixer_width(arch) / tensor

@@ -50,6 +50,15 @@ class Service:
         with self.telling():
             return self.client.request(method, path, data=data, **options)
 
+    def delete(self, path: str) -> None:
+        """Delete what has this path; see `Client.delete`.
+
+        Raises:
+            BadInputError, ServerError: as `ask`.
+        """
+        with self.telling():
+            self.client.delete(path)
+
     def events(self, job_id: object) -> Iterator[dict[str, Any]]:
         """What happens in a job, to its end.
 

@@ -162,7 +162,7 @@ def _measured_on(identity: dict[str, Any]) -> str:
 
 def delete_stored(service: Service, version: str, *, as_json: bool) -> None:
     """Forget a version."""
-    service.ask("DELETE", f"profiles/{version}")
+    service.delete(f"profiles/{version}")
     if as_json:
         console.write_json(json.dumps({"deleted": version}))
         return

@@ -66,14 +66,14 @@ def _one_plan(service: Service, plan_id: str, given: PlansArguments) -> None:
     path = f"plans/{uuid_of(plan_id, listed_by='automap plans')}"
     if given.delete and given.cancel:
         raise BadInputError("--cancel and --delete: give one of them", ["--delete ends it, too"])
-    method = "DELETE" if given.delete else "POST" if given.cancel else "GET"
-    response = service.ask(method, f"{path}/cancel" if given.cancel else path)
     out = console.stdout_console()
-    if not response.content:
-        if given.json:
-            return
-        out.print(Text(f"deleted {plan_id}, with the records of its jobs"), soft_wrap=True)
+    if given.delete:
+        service.delete(path)
+        if not given.json:
+            out.print(Text(f"deleted {plan_id}, with the records of its jobs"), soft_wrap=True)
         return
+    method = "POST" if given.cancel else "GET"
+    response = service.ask(method, f"{path}/cancel" if given.cancel else path)
     if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return

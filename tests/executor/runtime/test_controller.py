@@ -45,8 +45,10 @@ class Prompts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.prepared: list[int] = []
 
-    def prepare(self, num_rows: int) -> None: ...
+    def prepare(self, num_rows: int) -> None:
+        self.prepared.append(num_rows)
 
     def next_batch(self, num_rows: int) -> Batch:
         rows = []
@@ -267,11 +269,12 @@ def assert_same_weights(controller: Controller, expected: Expected) -> None:
 
 
 def run_and_compare(case: Case) -> list[FinishedIteration]:
-    expected = Expected(case)
+    expected, prompts = Expected(case), Prompts()
     with case.controller() as controller:
         finished = run_iterations(
-            controller, Prompts(), pretrain=Texts() if case.workload.get("pretrain_loss") else None
+            controller, prompts, pretrain=Texts() if case.workload.get("pretrain_loss") else None
         )
+        assert len(prompts.prepared) == len(finished) - 1  # nothing is read past the last one
         for record in finished:
             expected.iterate(record.number)
         assert_same_weights(controller, expected)

@@ -69,12 +69,13 @@ def moved_bytes(layer_type: str) -> float:
     return total / TOKENS
 
 
-def test_plain_operations_move_what_is_counted() -> None:
+@pytest.mark.parametrize(("layer", "norms"), [("Llama", False), ("Qwen3", True)])
+def test_plain_operations_move_what_is_counted(layer: str, norms: bool) -> None:
     """Every operation of Transformers' layer reads its operands and writes its result."""
-    each = plain_elementwise(2, gated=True)
+    each = plain_elementwise(2, gated=True, query_key_norm=norms)
     rotary = (HEADS + GROUPS) * HEAD
     counted = each.hidden * HIDDEN + each.rotary * rotary + each.activation * WIDTH
-    assert counted == pytest.approx(moved_bytes("Llama"), rel=0.1)
+    assert counted == pytest.approx(moved_bytes(layer), rel=0.1)
 
 
 def test_casts_are_left_out_in_fp32() -> None:

@@ -468,7 +468,8 @@ def test_host_work_is_wrong_by_itself(name: str) -> None:
     groups = groups_of(given)
     (place,) = (number for number, each in enumerate(groups) if each.name == "host work")
     assert groups[place].spread == SPREADS["host work of RL frameworks"]
-    assert [each.spread for each in groups if each.name == "training"] < [groups[place].spread]
+    [training] = [each.spread for each in groups if each.name == "training"]
+    assert training < groups[place].spread
     logs = np.zeros(len(groups))
     logs[place] = np.log(2)
     factors = factors_of(given, groups, logs)

@@ -38,7 +38,8 @@ def test_a_gpu_with_a_little_more_memory_and_half_the_bandwidth_is_not_larger() 
 
 
 def test_another_framework_is_proposed_where_none_is_named_and_automap_is_to_run_it() -> None:
-    (change,) = another_framework(small_job("grpo"))
+    change, *others = another_framework(small_job("grpo"))
+    assert [each.spec.search.target for each in others] == ["openrlhf@0.11.2"]
     assert change.text == f"plan it for {VERL.name} (search.target: {VERL.name})"
     assert resolve(change.spec).target is VERL
     assert another_framework(small_job("grpo", search__target="automap")) == []
