@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 137.6 s per iteration (114.0 to 167.4 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 139.3 s per iteration (115.5 to 169.2 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #
@@ -19,7 +19,7 @@
 # - what it trains is saved only where workload.checkpoint_every_iterations is given: without it no
 #   checkpoint is written, nor one at the end
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
-#   assumed. At a quarter of that the same plan takes 142.1 s instead of 137.6 s
+#   assumed. At a quarter of that the same plan takes 144 s instead of 139.3 s
 # - search.target: 1.89 s in which the driver of verl hands padded batches to the calls of an
 #   iteration count, as iterations of its releases were measured; what it takes here may be a
 #   multiple or a part
@@ -63,6 +63,7 @@ case "$version" in
 esac
 
 export HYDRA_FULL_ERROR=1
+export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # A value for Hydra, in which quotes end nothing and nothing is looked up.
 quoted() {
@@ -72,8 +73,8 @@ quoted() {
 
 # Each setting follows the decision of the plan that it comes from.
 settings=(
-  # engine of the actor: fsdp
-  model_engine=dp
+  # engine of the actor: megatron
+  model_engine=megatron
   # algorithm: ppo
   algorithm.adv_estimator=gae
   critic.enable=True
@@ -108,84 +109,91 @@ settings=(
   # workload.turns: 1
   actor_rollout_ref.rollout.multi_turn.enable=False
   # copy actor: tp1 dp16
-  actor_rollout_ref.actor.ulysses_sequence_parallel_size=1
-  # copy actor: sharding full
-  actor_rollout_ref.actor.fsdp_config.fsdp_size=-1
-  actor_rollout_ref.actor.fsdp_config.reshard_after_forward=True
-  # copy actor: fsdp
-  actor_rollout_ref.actor.strategy=fsdp2
-  # the optimizer's weights have 32 bits
-  actor_rollout_ref.actor.fsdp_config.model_dtype=fp32
+  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1
+  actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1
+  actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size=null
+  actor_rollout_ref.actor.megatron.context_parallel_size=1
+  actor_rollout_ref.actor.megatron.expert_model_parallel_size=1
+  # copy actor: sharding optimizer
+  actor_rollout_ref.actor.megatron.use_distributed_optimizer=True
+  # workload.optimizer_cpu_offload: False
+  +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=False
+  # workload.packed_sequences: True
+  actor_rollout_ref.actor.megatron.use_remove_padding=True
   # actor.train: recompute none
-  actor_rollout_ref.model.enable_gradient_checkpointing=False
+  actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=null
   # workload.precision: bf16
-  actor_rollout_ref.actor.fsdp_config.dtype=bfloat16
+  actor_rollout_ref.actor.megatron.dtype=bfloat16
   # copy actor: offload weights
-  actor_rollout_ref.actor.fsdp_config.param_offload=True
-  actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
+  actor_rollout_ref.actor.megatron.param_offload=True
+  actor_rollout_ref.actor.megatron.optimizer_offload=True
   # workload.packed_sequences: True
   actor_rollout_ref.model.use_remove_padding=True
   # workload.optimizer: adam
-  actor_rollout_ref.actor.optim.optimizer=AdamW
+  actor_rollout_ref.actor.optim.optimizer=adam
   # models.actor.lora: rank 0
-  actor_rollout_ref.model.lora_rank=0
+  actor_rollout_ref.model.lora.rank=0
   # 1024 prompts in updates: 8
   actor_rollout_ref.actor.ppo_mini_batch_size=128
   # workload.epochs: 1
   actor_rollout_ref.actor.ppo_epochs=1
   # copy reference: tp1 dp16
-  actor_rollout_ref.ref.ulysses_sequence_parallel_size=1
-  # copy reference: sharding full
-  actor_rollout_ref.ref.fsdp_config.fsdp_size=-1
-  actor_rollout_ref.ref.fsdp_config.reshard_after_forward=True
-  # it is not trained
-  actor_rollout_ref.ref.fsdp_config.model_dtype=bf16
+  actor_rollout_ref.ref.megatron.tensor_model_parallel_size=1
+  actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=1
+  actor_rollout_ref.ref.megatron.virtual_pipeline_model_parallel_size=null
+  actor_rollout_ref.ref.megatron.context_parallel_size=1
+  actor_rollout_ref.ref.megatron.expert_model_parallel_size=1
   # workload.precision: bf16
-  actor_rollout_ref.ref.fsdp_config.dtype=bfloat16
+  actor_rollout_ref.ref.megatron.dtype=bfloat16
   # copy reference: offload weights
-  actor_rollout_ref.ref.fsdp_config.param_offload=True
+  actor_rollout_ref.ref.megatron.param_offload=True
   # copy critic: tp1 dp16
-  critic.fsdp.ulysses_sequence_parallel_size=1
-  # copy critic: sharding full
-  critic.fsdp.fsdp_size=-1
-  critic.fsdp.reshard_after_forward=True
-  # copy critic: fsdp
-  critic.strategy=fsdp2
-  # the optimizer's weights have 32 bits
-  critic.fsdp.model_dtype=fp32
+  critic.megatron.tensor_model_parallel_size=1
+  critic.megatron.pipeline_model_parallel_size=1
+  critic.megatron.virtual_pipeline_model_parallel_size=null
+  critic.megatron.context_parallel_size=1
+  critic.megatron.expert_model_parallel_size=1
+  # copy critic: sharding optimizer
+  critic.megatron.use_distributed_optimizer=True
+  # workload.optimizer_cpu_offload: False
+  +critic.optim.override_optimizer_config.optimizer_cpu_offload=False
+  # workload.packed_sequences: True
+  critic.megatron.use_remove_padding=True
   # critic.train: recompute none
-  critic.model.enable_gradient_checkpointing=False
+  critic.megatron.override_transformer_config.recompute_granularity=null
   # workload.precision: bf16
-  critic.fsdp.dtype=bfloat16
+  critic.megatron.dtype=bfloat16
   # copy critic: offload weights
-  critic.fsdp.param_offload=True
-  critic.fsdp.optimizer_offload=True
+  critic.megatron.param_offload=True
+  critic.megatron.optimizer_offload=True
   # workload.packed_sequences: True
   critic.model.use_remove_padding=True
   # workload.optimizer: adam
-  critic.optim.optimizer=AdamW
+  critic.optim.optimizer=adam
   # models.critic.lora: rank 0
-  critic.model.lora_rank=0
+  critic.model.lora.rank=0
   # 1024 prompts in updates: 8
   critic.ppo_mini_batch_size=128
   # workload.epochs: 1
   critic.ppo_epochs=1
-  # micro-batches of the tokens that so many sequences have at most (actor.train: 4)
+  # micro-batches of the tokens that so many sequences have at most (actor.train: 2)
   actor_rollout_ref.actor.use_dynamic_bsz=True
   actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True
-  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=8192
-  actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=8192
-  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4
-  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4
-  # micro-batches of the tokens that so many sequences have at most (reference.forward: 64)
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096
+  actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=4096
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2
+  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2
+  # micro-batches of the tokens that so many sequences have at most (reference.forward: 2)
   actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True
-  actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=131072
-  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=64
-  # micro-batches of sequences (critic.train: 4, critic.forward: 64)
-  +critic.fsdp.use_dynamic_bsz=False
-  critic.ppo_micro_batch_size_per_gpu=4
-  +critic.fsdp.micro_batch_size_per_gpu=4
-  +critic.fsdp.infer_micro_batch_size_per_gpu=64
+  actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=4096
+  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2
+  # micro-batches of the tokens that so many sequences have at most (critic.train: 2,
+  #   critic.forward: 2)
+  +critic.megatron.use_dynamic_bsz=True
+  +critic.ppo_infer_max_token_len_per_gpu=4096
+  critic.ppo_micro_batch_size_per_gpu=2
+  +critic.megatron.micro_batch_size_per_gpu=2
+  +critic.megatron.infer_micro_batch_size_per_gpu=2
   # workload.rollout_engine: vllm
   actor_rollout_ref.rollout.name=vllm
   # actor.generate: tp2 dp8
@@ -197,9 +205,9 @@ settings=(
   actor_rollout_ref.rollout.max_num_seqs=128
   # actor.generate: kv_cache_bytes 56662250837
   +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=56662250837
-  # actor.generate: 12230365184 bytes of weights and buffers and 56662250837 of cache, of
+  # actor.generate: 10082881536 bytes of weights and buffers and 56662250837 of cache, of
   #   85899345920
-  actor_rollout_ref.rollout.gpu_memory_utilization=0.802
+  actor_rollout_ref.rollout.gpu_memory_utilization=0.777
   # actor.generate on GPUs that others use too
   actor_rollout_ref.rollout.free_cache_engine=True
   # what the price assumes

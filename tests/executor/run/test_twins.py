@@ -137,7 +137,7 @@ def without_sizes(shape: PlanShape) -> PlanShape:
     [
         "grpo-lora-llama-3.1-70b-16xh100",
         "grpo-qwen3-235b-a22b-128xh200",
-        "own-dataflow-two-rewards-16xa100",
+        "grpo-two-pools-h100-l40s",
     ],
 )
 def test_a_twin_has_its_plan_s_shape(name: str) -> None:
