@@ -56,7 +56,7 @@ def test_the_target_has_a_tolerance_and_research_and_strategies_have_none() -> N
     def resolved(**search: Any) -> float:
         return resolve(small_job(**{FIELD: REMOVE, **search})).simplicity_tolerance
 
-    assert resolved() == 0.01
+    assert resolved() == 0.03
     assert resolved(search__target="any") == resolved(search__strategy="verl") == 0.0
     assert resolved(search__target="any", **{FIELD: 0.02}) == 0.02
 
