@@ -282,8 +282,8 @@ def test_the_examples_have_hardly_any_odd_sizes() -> None:
 def test_one_range_where_that_costs_a_third_of_a_percent() -> None:
     plan = example_plan("grpo-70b-128xa100")
     assert len(ranges(plan)) == 1
-    assert plan.search.within_tolerance == 0.01
-    assert 0 < plan.relative_gap < 0.01
+    assert plan.search.within_tolerance == 0.03
+    assert 0 < plan.relative_gap < 0.03
 
 
 def test_complexity_counts_what_the_plan_shows() -> None:
