@@ -174,6 +174,7 @@ def job(name: str, gpu: str, num_gpus: int) -> JobSpec:
                 "responses_per_prompt": 8,
                 "prompt_length": {"mean": 512, "max": 1024},
                 "response_length": {"mean": 8000, "max": 31_744},
+                "training_stack": "automap-fsdp",
             },
             "cluster": {
                 "pools": [{"name": "gpus", "gpu": gpu, "num_nodes": 1, "gpus_per_node": num_gpus}]
@@ -195,4 +196,4 @@ def test_answers_of_31744_tokens_fit_without_splitting_them(
     assert resolve(spec).target.name == "automap"
     (train,) = (call for call in plan.calls if call.kind == "train")
     assert train.parallelism is not None
-    assert train.parallelism.context_parallel_size == 1
+    assert train.parallelism.data_parallel_size == num_gpus

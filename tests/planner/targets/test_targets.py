@@ -334,7 +334,7 @@ def test_a_named_stack_leaves_the_engines_of_its_kind() -> None:
 def test_a_plan_names_its_target_its_engines_and_what_runs_it() -> None:
     plan = make_plan(small_job("ppo", num_nodes=2))
     assert plan.search.target == "automap"
-    assert plan.runs_with[0] == "automap"
+    assert plan.runs_with == ["automap", "verl@0.9.1"]
     assert {copy.engine for copy in plan.copies if copy.kind == "home"} <= {"megatron", "fsdp"}
     assert refusals(resolve(plan.spec), plan.placement(), AUTOMAP) == []
 
