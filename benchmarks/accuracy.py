@@ -5,7 +5,8 @@
 The folder has the tables of `automap validate`: training.csv, generation.csv, memory.csv,
 collectives.csv, rlhf.csv. Every fit runs anew without each group in turn (benchmarks/left_out.py
 and the fits' own modules); constants are not changed. Takes some ten minutes. Targets stand beside
-what is reached; "worst" is the mean over rows of the worst other way to leave rows out.
+what is reached; "worst" is the mean over rows of the worst other way to leave rows out. Below the
+table every line's groups, those first that carry most of it.
 """
 
 import sys
@@ -44,6 +45,15 @@ class Line:
         return (
             f"| {self.name} | {self.target} | {len(sizes)} | {sizes.mean():.1%} | {len(means)} "
             f"| {np.mean(means):.1%} | {worst} |"
+        )
+
+    def told(self) -> str:
+        """What each group has of the mean."""
+        sizes = by_group(list(np.abs(np.expm1(self.errors))), self.groups)
+        named = zip(sorted(set(self.groups)), sizes, strict=True)
+        return "\n".join(
+            f"{self.name}: {name}: {len(own)} rows, {own.mean():.1%}"
+            for name, own in sorted(named, key=lambda each: -each[1].sum())
         )
 
 
@@ -133,9 +143,10 @@ def main() -> None:
     print("| quantity | target | rows | mean | groups | mean of groups | worst other way |")
     print("|---|---|---|---|---|---|---|")
     every = [*run_lines(found, left_out), collective_line(folder / "collectives.csv")]
-    for line in (*every, iteration_line(folder / "rlhf.csv")):
-        if line is not None:
-            print(line.markdown(), flush=True)
+    every.append(iteration_line(folder / "rlhf.csv"))
+    lines = [line for line in every if line is not None]
+    for line in lines:
+        print(line.markdown(), flush=True)
     for kind in ("training", "generation"):
         regret = layout_regret(one for one in found if one.row.kind == kind)
         if regret is not None:
@@ -149,6 +160,8 @@ def main() -> None:
             f"| runs that ran but are refused | 3 % | {fits.ran} | {fits.refused / fits.ran:.1%} "
             f"| | | of {fits.failed} that failed {fits.admitted} admitted |"
         )
+    print()
+    print("\n".join(line.told() for line in lines))
     print()
     fit_intervals.tell(fit_intervals.residuals(found, left_out))
 
