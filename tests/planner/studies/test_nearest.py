@@ -30,7 +30,8 @@ def launch(name: str) -> Imported:
         # Tensor parallelism is Megatron's there, whose optimizer alone is sharded.
         ("tensor", {nearest.SHARDING}),
         ("reinforce-baseline", {nearest.SETTINGS}),
-        ("pairs", {nearest.LAYOUTS, nearest.SHARDING}),
+        # Its engines had GPUs to themselves, and so a larger cache.
+        ("pairs", {nearest.LAYOUTS, nearest.SHARDING, nearest.CACHE}),
     ],
 )
 def test_as_little_as_possible_is_let_go(name: str, let_go: set[str]) -> None:
