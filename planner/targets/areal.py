@@ -40,9 +40,9 @@ AREAL_FSDP = FrameworkTraining(
     context_parallelism="ulysses",
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
-    # As in verl, every rank would have the sinks of all heads
-    # (models/transformers/ulyssess_patch.py).
-    context_unknown_features=frozenset({"attention_sinks"}),
+    # As in verl, every rank would have the sinks of all heads, and a state that runs along the
+    # sequence would see a rank's slice alone (models/transformers/ulyssess_patch.py).
+    context_unknown_features=frozenset({"attention_sinks", "gated_delta_net", "mamba2"}),
     recomputes=frozenset({"none", "full"}),
     roles=AREAL_ROLES,
     offloads=frozenset({"none"}),

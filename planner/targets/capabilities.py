@@ -34,6 +34,8 @@ FEATURES: dict[str, tuple[bool, str]] = {
     "attention_parameters_per_layer": (True, "multi-head latent attention"),
     "latent_attention": (True, "multi-head latent attention"),
     "indexer": (True, "an indexer that chooses what is attended to"),
+    "gated_delta_net": (True, "gated linear attention"),
+    "mamba2": (True, "state-space layers"),
     "layer_kinds": (True, "layers of several kinds"),
     "sliding_window": (True, "a sliding window"),
     "attention_chunk_size": (True, "attention in chunks"),

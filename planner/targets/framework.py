@@ -40,6 +40,8 @@ FrameworkMegatron = partial(
     unknown_features=frozenset(
         {"indexer", "learned_position_embeddings", "linear_bias", "norm_bias"}
     ),
+    # Megatron-core 0.16 asserts it (transformer/transformer_config.py).
+    context_unknown_features=frozenset({"gated_delta_net"}),
     usual_stages=True,
     optimizer_cpu_offload=True,
 )

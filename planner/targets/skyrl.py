@@ -24,8 +24,8 @@ SKYRL_FSDP = FrameworkTraining(
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
     # gpt-oss has an attention of its own, which sees a rank's slice alone
-    # (patches/gptoss/patch_transformers.py).
-    context_unknown_features=frozenset({"attention_sinks"}),
+    # (patches/gptoss/patch_transformers.py); so does a state that runs along the sequence.
+    context_unknown_features=frozenset({"attention_sinks", "gated_delta_net", "mamba2"}),
     roles=SKYRL_ROLES,
     # The optimizer goes to the host with the weights (optimizer_config.offload_after_step).
     offloads=frozenset({"none", "weights"}),

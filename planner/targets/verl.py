@@ -30,8 +30,9 @@ VERL_FSDP = FrameworkTraining(
     context_divides=frozenset({"num_attention_heads"}),
     context_repeats=frozenset({"num_key_value_heads"}),
     # Heads are exchanged before attention, the sinks of each head are not: every rank has all
-    # (models/transformers/monkey_patch.py).
-    context_unknown_features=frozenset({"attention_sinks"}),
+    # (models/transformers/monkey_patch.py). A state that runs along the sequence needs a forward of
+    # its own, which gated linear attention alone has (models/transformers/qwen3_5.py).
+    context_unknown_features=frozenset({"attention_sinks", "mamba2"}),
     roles=VERL_ROLES,
     # The reference is on the host whatever its settings say.
     scoring_offloads=frozenset({"weights"}),

@@ -421,14 +421,26 @@ def test_every_feature_of_the_tables_is_one_of_an_architecture() -> None:
         assert all(hasattr(shape, name) for name in names)
 
 
-@pytest.mark.parametrize("name", ["verl@0.9.1", "skyrl@0.3.0", "areal@1.0.4"])
-def test_sinks_are_not_split_where_heads_are_exchanged(name: str) -> None:
-    """Their Ulysses gives attention a part of the heads, and the sinks of all of them."""
-    (fsdp,) = [each for each in TARGETS[name].training if each.name == "fsdp"]
-    with_sinks = catalogue.architecture("gpt-oss-20b", field="architecture")
-    without = catalogue.architecture("qwen3-30b-a3b", field="architecture")
+@pytest.mark.parametrize(
+    ("name", "engine", "refused"),
+    [
+        ("verl@0.9.1", "fsdp", {"gpt-oss-20b", "nemotron-h-8b"}),
+        ("skyrl@0.3.0", "fsdp", {"gpt-oss-20b", "nemotron-h-8b", "qwen3.5-4b"}),
+        ("areal@1.0.4", "fsdp", {"gpt-oss-20b", "nemotron-h-8b", "qwen3.5-4b"}),
+        ("verl@0.9.1", "megatron", {"qwen3.5-4b"}),
+        ("nemo-rl@0.7.0", "megatron", {"qwen3.5-4b"}),
+    ],
+)
+def test_what_a_slice_of_the_sequence_cannot_do_has_no_context_ranks(
+    name: str, engine: str, refused: set[str]
+) -> None:
+    """Sinks of all heads beside a part of them, and states that run along the sequence."""
+    (trains,) = [each for each in TARGETS[name].training if each.name == engine]
     ones = dict.fromkeys(Layouts.__dataclass_fields__, np.array([1, 1]))
     sizes = {"num_gpus": np.array([1, 4]), "context_parallel_size": np.array([1, 4])}
-    layouts = Layouts(**(ones | sizes | {"sharding": np.full(2, SHARDINGS.index("full"))}))
-    assert fsdp.allows(without, layouts, trains=True).tolist() == [True, True]
-    assert fsdp.allows(with_sinks, layouts, trains=True).tolist() == [True, False]
+    sharding = SHARDINGS.index("full" if engine == "fsdp" else "optimizer")
+    layouts = Layouts(**(ones | sizes | {"sharding": np.full(2, sharding)}))
+    for model in ("qwen3-30b-a3b", "gpt-oss-20b", "nemotron-h-8b", "qwen3.5-4b"):
+        shape = catalogue.architecture(model, field="architecture")
+        allowed = trains.allows(shape, layouts, trains=True).tolist()
+        assert allowed == [True, model not in refused], model
