@@ -128,7 +128,6 @@ def _call_headers(columns: _CallColumns) -> Iterator[tuple[str, _ColumnOptions]]
         yield "", word
     if columns.details:
         yield "time is", {}
-        yield "weakest\nsource", word
 
 
 def _call_cells(
@@ -158,7 +157,6 @@ def _call_cells(
         yield _bar(on_gpu.peak_bytes / on_gpu.capacity_bytes) if on_gpu else ""
     if columns.details:
         yield _made_of(call.seconds_by_part) if call else "weight transfer"
-        yield call.source if call else ""
 
 
 def _name(event: Event, kind: str, columns: _CallColumns) -> str:
