@@ -136,9 +136,8 @@ class GenerationPricing(PricedJob):
         self, call: Call, pool: Pool, layouts: Layouts, generation_layouts: GenerationLayouts
     ) -> tuple[FloatArray, IntArray]:
         """(seconds, transient weight bytes) from home layouts to generation layouts."""
-        model, rollout = self._model(call), self.job.target.rollout
         seconds, _, transient = transition.reshard(
-            model,
+            self._model(call),
             self.workload,
             self.as_copied(pool),
             self.profile(pool),
@@ -146,9 +145,9 @@ class GenerationPricing(PricedJob):
             tensor_parallel_size=generation_layouts.tensor_parallel_size,
             pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
             expert_parallel_size=generation_layouts.expert_parallel_size,
-            own_weights=rollout.has_own_weights(model.architecture, pool.gpu),
+            own_weights=self.job.target.rollout.own_weights,
         )
-        return self.factor(pool, "transition", model) * seconds, transient
+        return self.factor(pool, "transition", self._model(call)) * seconds, transient
 
     def reshard_kind(self, pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
         """Columns [home] of all that a reshard depends on in a home; equal ones reshard alike."""
