@@ -136,8 +136,9 @@ class GenerationPricing(PricedJob):
         self, call: Call, pool: Pool, layouts: Layouts, generation_layouts: GenerationLayouts
     ) -> tuple[FloatArray, IntArray]:
         """(seconds, transient weight bytes) from home layouts to generation layouts."""
+        model, rollout = self._model(call), self.job.target.rollout
         seconds, _, transient = transition.reshard(
-            self._model(call),
+            model,
             self.workload,
             self.as_copied(pool),
             self.profile(pool),
@@ -145,9 +146,9 @@ class GenerationPricing(PricedJob):
             tensor_parallel_size=generation_layouts.tensor_parallel_size,
             pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
             expert_parallel_size=generation_layouts.expert_parallel_size,
-            own_weights=self.job.target.rollout.own_weights,
+            own_weights=rollout.has_own_weights(model.architecture, pool.gpu),
         )
-        return self.factor(pool, "transition", self._model(call)) * seconds, transient
+        return self.factor(pool, "transition", model) * seconds, transient
 
     def reshard_kind(self, pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
         """Columns [home] of all that a reshard depends on in a home; equal ones reshard alike."""

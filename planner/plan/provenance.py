@@ -9,7 +9,7 @@ from automap.planner.job.job import Job
 from automap.planner.plan.types import Provenance
 from automap.planner.profiles.corrections import summary
 
-COST_MODEL_VERSION = "18"
+COST_MODEL_VERSION = "19"
 """Version of prices and search space, increased by a change that gives some spec another price,
 bound or space of plans.
 

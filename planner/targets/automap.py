@@ -66,6 +66,9 @@ AUTOMAP = Target(
         names=frozenset({"vllm"}),
         cache_precisions=frozenset({"bf16"}),
         experts="tensor",
+        # On a GPU vLLM's sleep mode owns its memory; on cores its parameters are the reshard's.
+        own_weights=True,
+        lends_on_cores=True,
         tensor_repeats=frozenset({"num_key_value_heads"}),
         # The executor has vLLM quantise 16-bit weights to 8 bits as they come. vLLM can make mxfp4
         # too, and nvfp4 of experts, which no run has shown; int4 it cannot.

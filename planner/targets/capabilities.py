@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import GpuType
 from automap.planner.layout import (
     OFFLOADS,
     RECOMPUTES,
@@ -250,6 +251,9 @@ class RolloutCapabilities:
     own_weights: bool = False
     """On the GPUs that train it has all its weights for itself, beside what training has there;
     otherwise training's serve it as far as they can."""
+    lends_on_cores: bool = False
+    """On CPU cores training's weights serve it all the same, unless the model has experts, whose
+    kernels pack theirs."""
     whole_syncs: bool = False
     """Engines on GPUs of their own get weights whole, from one rank that trains; otherwise all that
     train share the sending, and each engine rank gets its own part."""
@@ -264,6 +268,11 @@ class RolloutCapabilities:
     """`workload.rollout_precision` that CPU cores have no kernels for."""
     head_dims_on_cores: frozenset[int] | None = None
     """Sizes of a head that it has attention for on CPU cores; without a set, every one."""
+
+    def has_own_weights(self, architecture: ModelArchitecture, gpu: GpuType) -> bool:
+        """Whether its weights lie beside those that train on the same devices."""
+        lends = self.lends_on_cores and gpu.is_core and not architecture.num_experts
+        return self.own_weights and not lends
 
     def refuses_on_cores(self, architecture: ModelArchitecture) -> str | None:
         """What a model has that it cannot generate with on CPU cores, in words; None: it can."""

@@ -444,3 +444,21 @@ def test_what_a_slice_of_the_sequence_cannot_do_has_no_context_ranks(
         shape = catalogue.architecture(model, field="architecture")
         allowed = trains.allows(shape, layouts, trains=True).tolist()
         assert allowed == [True, model not in refused], model
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "gpu", "own"),
+    [
+        ("automap", "llama-2-7b", "h100", True),
+        ("automap", "llama-2-7b", "cpu", False),
+        ("automap", "qwen3-30b-a3b", "cpu", True),
+        ("verl@0.9.1", "llama-2-7b", "h100", True),
+        ("any", "llama-2-7b", "h100", False),
+    ],
+)
+def test_an_engine_shares_weights_where_its_kernels_and_its_memory_let_it(
+    name: str, model: str, gpu: str, own: bool
+) -> None:
+    shape = catalogue.architecture(model, field="architecture")
+    found = TARGETS[name].rollout.has_own_weights(shape, catalogue.gpu_type(gpu))
+    assert found == own
