@@ -135,7 +135,8 @@ chaos: $(TEST_STAMP) $(WITH_EXECUTOR)  ## put a whole service under random fault
 gpu-check: $(EXECUTOR_STAMP)  ## show what only a GPU can, in ten minutes; writes docs/internals/gpu_check.md (GPU_CHECK=--on cpu)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.gpu_check $(GPU_CHECK)
 
-gpu-types: $(TEST_STAMP) $(EXECUTOR_STAMP)  ## check the executor against the types of torch, vLLM and Megatron-core themselves (minutes)
+gpu-types: $(TEST_STAMP) $(EXECUTOR_STAMP)  ## import the executor, and check it against the types of torch, vLLM and Megatron-core (minutes)
+	@$(BIN)/python -m benchmarks.gpu_check.imports
 	$(BIN)/mypy --config-file benchmarks/gpu_check/mypy.ini
 
 reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)

@@ -9,11 +9,20 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("automap.executor.engines.fsdp.attention", exc_type=ImportError)
 
 from benchmarks.gpu_check import __main__ as command  # noqa: E402
-from benchmarks.gpu_check import kernels, part, report  # noqa: E402
+from benchmarks.gpu_check import imports, kernels, part, report  # noqa: E402
 from benchmarks.gpu_check.findings import Figure, Figures, Finding, NotRunError, read  # noqa: E402
 from benchmarks.gpu_check.parts import PARTS  # noqa: E402
 
 CPU = torch.device("cpu")
+
+
+def test_what_cannot_be_imported_is_named() -> None:
+    modules = imports.names()
+    assert "automap.executor.reshard.gather" in modules
+    assert "automap.executor.run.__main__" not in modules
+    (line,) = imports.refusals(["automap.executor.errors", "automap.executor.missing"])
+    assert line.startswith("automap.executor.missing: ModuleNotFoundError: ")
+    assert "torch 2" in imports.installed()
 
 
 def test_attention_within_the_rounding_of_bf16_and_no_better() -> None:
