@@ -15,6 +15,7 @@ from .types import AssumedNetwork as AssumedNetwork
 from .types import BytesByKind as BytesByKind
 from .types import CallPlacement as CallPlacement
 from .types import CallPlan as CallPlan
+from .types import ContinuousReport as ContinuousReport
 from .types import CopyPlacement as CopyPlacement
 from .types import CopyPlan as CopyPlan
 from .types import Infeasible as Infeasible

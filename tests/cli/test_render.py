@@ -12,6 +12,7 @@ from rich.console import Console
 
 from automap.planner import Strategy
 from automap.planner.errors import Reason
+from automap.planner.plan import ContinuousReport
 from automap.service.cli.failure_report import reasons_view
 from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.strategies import nearest_usual
@@ -52,6 +53,34 @@ def test_every_call_and_copy_shows_its_figures(width):
         assert shown in text
     for shown in ("130.0 s", "16,132", "25.0", "split: +40.0 % (182.0 s)"):
         assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("least", "told"), [(3, "staleness 3 is the least that keeps"), (None, "no staleness keeps")]
+)
+def test_engines_that_never_drain_are_told_how_full_they_are(least, told):
+    steady = ContinuousReport(
+        call="actor.generate",
+        training_slack=1,
+        admitted_responses=2048,
+        most_in_flight=2048,
+        least_in_flight=1024,
+        slots_per_replica=256,
+        running_per_replica=191.6,
+        flight_seconds=90.0,
+        least_full_staleness=least,
+        responses_per_second=10.0,
+        recomputed_tokens=0.0,
+        seconds=90.0,
+        gain=1.1,
+    )
+
+    def make_plan():
+        return asynchronous_plan().model_copy(update={"continuous": steady})
+
+    text = " ".join(rendered(make_plan, 120, with_details=True).split())
+    assert f"in flight a replica runs 192 of at most 256 responses; {told} it full" in text
+    assert "in flight" not in rendered(make_plan, 120)
 
 
 def test_strategies_software_and_bytes_are_told_on_request():

@@ -8,6 +8,7 @@ from rich.text import Text
 from automap.planner import ScheduleCost, schedules
 from automap.planner.spec import JobSpec
 from automap.service.cli.options.plans import CompareArguments
+from automap.service.cli.plan.details import in_flight
 from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
@@ -75,14 +76,5 @@ def _notes(costs: list[ScheduleCost]) -> list[str]:
     steady = None if plan is None else plan.continuous
     if plan is None or steady is None:
         return []
-    least = steady.least_full_staleness
-    lines = [
-        f"continuous: a replica runs {steady.running_per_replica:.0f} of at most "
-        f"{steady.slots_per_replica} responses; "
-        + (
-            "no staleness keeps it full"
-            if least is None
-            else f"staleness {least} is the least that keeps it full"
-        )
-    ]
+    lines = [f"continuous: {in_flight(steady)}"]
     return [*lines, *(w for w in plan.warnings if w.startswith("search.continuous_rollouts"))]

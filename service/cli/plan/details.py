@@ -9,7 +9,7 @@ from rich.text import Text
 
 from automap.planner import Plan
 from automap.planner.cost import ENGINES, STACKS
-from automap.planner.plan import SecondsByPart
+from automap.planner.plan import ContinuousReport, SecondsByPart
 from automap.service.cli.plan.call_table import shares
 from automap.service.cli.plan.copy_table import bytes_table
 from automap.service.cli.plan.headline import iteration, time_limit
@@ -68,6 +68,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "training stack", f"{named}: {STACKS[named].summary}"
     engine = ENGINES[plan.spec.workload.rollout_engine]
     yield "rollout engine", f"{engine.name}: {engine.summary}"
+    if plan.continuous is not None:
+        yield "in flight", in_flight(plan.continuous)
     stages = _stages(plan)
     if stages:
         yield "layers per stage", "; ".join(stages)
@@ -83,6 +85,16 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"solving {formats.seconds(search.solving_seconds)} s "
             f"({formats.count(search.options)} options left)",
         )
+
+
+def in_flight(steady: ContinuousReport) -> str:
+    """How full engines are that never drain, and what staleness would fill them."""
+    least = steady.least_full_staleness
+    enough = "no staleness keeps" if least is None else f"staleness {least} is the least that keeps"
+    return (
+        f"a replica runs {steady.running_per_replica:.0f} of at most {steady.slots_per_replica} "
+        f"responses; {enough} it full"
+    )
 
 
 def _operator_times(tables: Mapping[str, str | None]) -> str:
