@@ -16,17 +16,18 @@ from tests.executor.small_plans import Place, small_plan
 pytestmark = [pytest.mark.many_processes, pytest.mark.slow]
 
 ITERATIONS, SAVED_EVERY = 6, 3
-Start = Callable[[Path], RunProcess]
+Start = Callable[..., RunProcess]
+WEIGHTS = Path("actor", "model.safetensors")
+LEARNT = ("actor/pg_loss", "actor/grad_norm", "critic/score/mean", "rollout/staleness_max")
 
 
-@pytest.fixture(scope="module")
-def plan() -> Plan:
-    """One process trains while another one generates for the next iteration."""
+def overlapping_plan(*, shadow: Place | None = None, staleness: int = 0) -> Plan:
+    """One process trains; another one generates, if there is a shadow."""
     return small_plan(
         "reinforce_plus_plus",
         {"actor": Place(0, 1), "reward": None},
-        shadow=Place(1, 1),
-        staleness=1,
+        shadow=shadow,
+        staleness=staleness,
         kl="none",
         prompts_per_iteration=8,
         responses_per_prompt=4,
@@ -37,7 +38,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def start(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     prompts = tmp_path_factory.mktemp("data") / "prompts.jsonl"
     write_prompts(prompts, task="count_token", num_prompts=32)
     training = {"optimizer": {"learning_rate": 1e-2}, "micro_batch_tokens": 256}
@@ -52,7 +53,8 @@ def start(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Star
     }
     started: list[RunProcess] = []
 
-    def make(folder: Path) -> RunProcess:
+    def make(folder: Path, plan: Plan | None = None) -> RunProcess:
+        plan = plan or overlapping_plan(shadow=Place(1, 1), staleness=1)
         started.append(RunProcess(plan, settings, folder))
         return started[-1]
 
@@ -66,6 +68,26 @@ def undisturbed(start: Start, tmp_path_factory: pytest.TempPathFactory) -> RunPr
     run = start(tmp_path_factory.mktemp("undisturbed"))
     assert run.end() == 0, run.log()
     return run
+
+
+def assert_alike(run: RunProcess, other: RunProcess) -> None:
+    """They trained on the same, to the bit."""
+    assert (run.folder / WEIGHTS).read_bytes() == (other.folder / WEIGHTS).read_bytes()
+    ours, theirs = run.metrics(), other.metrics()
+    for name in LEARNT:
+        assert [each[name] for each in ours] == [each[name] for each in theirs], name
+
+
+def test_with_staleness_0_it_is_the_synchronous_run_to_the_bit(
+    start: Start, tmp_path: Path
+) -> None:
+    """Engines on devices of their own, whose weights come by syncs, and one that takes turns."""
+    apart = start(tmp_path / "apart", overlapping_plan(shadow=Place(1, 1)))
+    assert apart.end() == 0, apart.log()
+    in_turn = start(tmp_path / "in turn", overlapping_plan())
+    assert in_turn.end() == 0, in_turn.log()
+    assert {each["rollout/staleness_max"] for each in apart.metrics()} == {0}
+    assert_alike(apart, in_turn)
 
 
 def test_a_batch_is_generated_while_the_one_before_is_trained_on(undisturbed: RunProcess) -> None:
@@ -100,9 +122,5 @@ def test_a_worker_that_is_killed_with_two_iterations_in_flight(
     logs = [event["message"] for event in run.events("log")]
     assert f"resuming after iteration {SAVED_EVERY}" in " ".join(logs)
     assert run.report()["outcome"]["restarts"] == 1
-    file = Path("actor", "model.safetensors")
-    assert (run.folder / file).read_bytes() == (undisturbed.folder / file).read_bytes()
-    ours, theirs = run.metrics(), undisturbed.metrics()
-    assert [each["training/global_step"] for each in ours] == list(range(1, ITERATIONS + 1))
-    for name in ("actor/pg_loss", "critic/score/mean", "rollout/staleness_max"):
-        assert [each[name] for each in ours] == [each[name] for each in theirs], name
+    assert [each["training/global_step"] for each in run.metrics()] == [*range(1, ITERATIONS + 1)]
+    assert_alike(run, undisturbed)
