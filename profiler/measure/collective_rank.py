@@ -247,7 +247,12 @@ def _import_engine() -> None:
 
 
 def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor], object]:
-    """The all-reduce of vLLM between processes of a machine, started as its workers do."""
+    """The all-reduce of vLLM between processes of a machine, started as its workers do.
+
+    Through shared memory where its build for these cores has that (AVX-512 and later), else torch's.
+    """
+    if not hasattr(torch.ops._C, "init_shm_manager"):
+        return lambda values: dist.all_reduce(values, group=group)
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 
     from automap.executor.rollout.replica import unlink_name

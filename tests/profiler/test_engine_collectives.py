@@ -1,4 +1,7 @@
-"""The engine's own all-reduce, measured between two processes of this machine."""
+"""The engine's own all-reduce, measured between two processes of this machine.
+
+On cores without AVX-512 vLLM has no shared memory of its own, and torch's all-reduce is measured.
+"""
 
 import os
 import time
