@@ -19,6 +19,9 @@ there, back    From the controller to the busiest rank and back; less what a cal
 numeric steps  While a numeric step runs and no call of a model or function.
 nothing runs   The controller itself, between the calls.
 overlap        Of calls at the same time, which bare ones are not; less time, so negative.
+
+Below it, divided by the calls of models (each optimizer step is one): what every call is longer
+than its work, and what lies between two. Plans for automap have these (planner/cost/rl_systems.py).
 """
 
 import argparse
@@ -182,6 +185,18 @@ class _Measured:
     calls: dict[str, float]
     bare: dict[str, float]
     ray_calls: float
+    num_calls: int
+    """Of models; one that trains makes one for each optimizer step."""
+
+    @property
+    def added_in_calls(self) -> float:
+        """Seconds by which a call is longer than its work."""
+        return (self.parts["in processes"] + self.parts["there, back"]) / self.num_calls
+
+    @property
+    def added_between(self) -> float:
+        """Seconds from a call to the next."""
+        return (self.parts["numeric steps"] + self.parts["nothing runs"]) / self.num_calls
 
 
 def measure(example: str, times: int, repeat: int) -> list[_Measured]:
@@ -198,7 +213,9 @@ def measure(example: str, times: int, repeat: int) -> list[_Measured]:
             iteration = controller.iterate(number, prompts)
             bare, ray_calls = replay.run()
             parts, calls = _parts(iteration, bare), _by_name(iteration)
-            measured.append(_Measured(iteration.seconds, parts, calls, bare, ray_calls))
+            models = {setup.role for setup in controller.setups.values()}
+            num_calls = sum(call.name.role in models for call in iteration.calls)
+            measured.append(_Measured(iteration.seconds, parts, calls, bare, ray_calls, num_calls))
     return measured[WARM_UP:]
 
 
@@ -220,6 +237,12 @@ def show(name: str, measured: Sequence[_Measured], console: Console) -> None:
     for part, seconds in _medians([each.parts for each in measured]).items():
         parts.add_row(part, f"{1e3 * seconds:.1f}", f"{seconds / bare:.1%}")
     console.print(parts)
+    in_calls = statistics.median(each.added_in_calls for each in measured)
+    between = statistics.median(each.added_between for each in measured)
+    console.print(
+        f"{measured[0].num_calls} calls of models: {1e3 * in_calls:.1f} ms in each beside its "
+        f"work, {1e3 * between:.1f} ms between two"
+    )
     calls = Table("call", "median ms", "bare ms")
     bare_calls = _medians([each.bare for each in measured])
     for call, seconds in _medians([each.calls for each in measured]).items():

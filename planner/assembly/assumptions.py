@@ -31,7 +31,7 @@ def assumptions(job: Job) -> list[str]:
         *_derived_tables(job),
         *_scaled_collectives(job),
         *_corrected_prices(job),
-        *_nothing_between_calls(job),
+        *_executors_work(job),
         *_frameworks_driver(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
@@ -177,11 +177,19 @@ def _corrected_prices(job: Job) -> Iterator[str]:
             )
 
 
-def _nothing_between_calls(job: Job) -> Iterator[str]:
-    """Name the pools of cores, where calls take milliseconds, that no run has taught this."""
+def _executors_work(job: Job) -> Iterator[str]:
+    """What a run does beside its calls' work, on cores, where calls take milliseconds."""
     pricing = Pricing(job)
     for pool in job.pools:
-        if pool.gpu.is_core and not pricing.profile(pool).corrections.between_calls_seconds:
+        if not pool.gpu.is_core or pricing.profile(pool).corrections.between_calls_seconds:
+            continue
+        each, between = pricing.system.call_seconds, pricing.between_calls_seconds(pool)
+        if between:
+            yield (
+                f"pools.{pool.name}: {1e3 * each:g} ms in every call and {1e3 * between:g} ms "
+                "after it are what the executor took on two cores; automap calibrate learns yours"
+            )
+        else:
             yield (
                 f"pools.{pool.name}: what a run does between its calls (numeric steps, the "
                 "controller) counts for nothing; automap calibrate learns it from a run"

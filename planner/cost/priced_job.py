@@ -78,7 +78,7 @@ class PricedJob:
             return 0.0, 0.0
         handover = self.system.handover_seconds(call.num_sequences * self._longest)
         last = [each.id for each in self.job.dataflow.calls if each.kind == "train"][-1:]
-        follows = [call.id] == last and not self._between_calls(pool)
+        follows = [call.id] == last and not self.between_calls_seconds(pool)
         return handover, self.system.iteration_seconds if follows else 0.0
 
     def iteration_driver_seconds(self) -> tuple[float, float]:
@@ -95,17 +95,22 @@ class PricedJob:
         self, estimates: CallEstimates, kind: TermKind, call: Call, pool: Pool
     ) -> CallEstimates:
         """Estimates with the framework's driver, a factor that runs taught, and what follows."""
-        factor = self.factor(pool, kind, self._model(call))
+        factor, steps = self.factor(pool, kind, self._model(call)), max(call.num_updates, 1)
         handover, around = self.driver_seconds(call, pool)
-        between = around + self._between_calls(pool) * max(call.num_updates, 1)
+        handover += self.system.call_seconds * steps
+        between = around + self.between_calls_seconds(pool) * steps
         if factor == 1.0 and not between and not handover:
             return estimates
         seconds = estimates.seconds
         seconds = replace(seconds, overhead=seconds.overhead + handover).times(factor)
         return replace(estimates, seconds=replace(seconds, between=seconds.between + between))
 
-    def _between_calls(self, pool: Pool) -> float:
-        return self.profile(pool).corrections.between_calls_seconds if self.corrected else 0.0
+    def between_calls_seconds(self, pool: Pool) -> float:
+        """Seconds from a call to the next: what runs have taught, else what its software adds."""
+        if not self.corrected:
+            return 0.0
+        learnt = self.profile(pool).corrections.between_calls_seconds
+        return learnt or self.system.between_calls_seconds
 
     def _model(self, call: Call) -> Model:
         assert call.model is not None, "a function has no price here"
