@@ -21,7 +21,7 @@ nothing runs   The controller itself, between the calls.
 overlap        Of calls at the same time, which bare ones are not; less time, so negative.
 
 Below it, divided by the calls of models (each optimizer step is one): what every call is longer
-than its work, and what lies between two. Plans for automap have these (planner/cost/rl_systems.py).
+than its work, and what lies between two. Plans on cores have these (planner/cost/constants.py).
 """
 
 import argparse

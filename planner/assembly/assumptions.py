@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
+from automap.planner.cost import constants
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.operators.roofline import Peaks
 from automap.planner.cost.pricing import Pricing
@@ -178,21 +179,14 @@ def _corrected_prices(job: Job) -> Iterator[str]:
 
 
 def _executors_work(job: Job) -> Iterator[str]:
-    """What a run does beside its calls' work, on cores, where calls take milliseconds."""
+    """What a run adds to calls on cores, which take milliseconds, where no run has taught it."""
     pricing = Pricing(job)
+    each, between = constants.CORE_CALL_SECONDS, constants.CORE_BETWEEN_CALLS_SECONDS
     for pool in job.pools:
-        if not pool.gpu.is_core or pricing.profile(pool).corrections.between_calls_seconds:
-            continue
-        each, between = pricing.system.call_seconds, pricing.between_calls_seconds(pool)
-        if between:
+        if pool.gpu.is_core and not pricing.profile(pool).corrections.between_calls_seconds:
             yield (
                 f"pools.{pool.name}: {1e3 * each:g} ms in every call and {1e3 * between:g} ms "
                 "after it are what the executor took on two cores; automap calibrate learns yours"
-            )
-        else:
-            yield (
-                f"pools.{pool.name}: what a run does between its calls (numeric steps, the "
-                "controller) counts for nothing; automap calibrate learns it from a run"
             )
 
 

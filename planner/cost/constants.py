@@ -133,6 +133,13 @@ HOST_UPDATE_BYTES_PER_SECOND = 20e9
 fused AdamW, as launchers and Ray give a process by default (OMP_NUM_THREADS=1). Chosen: a server
 core moved 16 to 21 GB/s (`python -m benchmarks.host_adam`), 1.4 s for 10^9 parameters."""
 
+# --- Automap's executor on CPU cores, where calls take milliseconds -------------------------
+CORE_CALL_SECONDS = 10e-3
+"""By which a call of a model, or each optimizer step of one, is longer there than its work: the way
+to the processes and back, rows fetched and stored. Measured: `python -m benchmarks.iteration`."""
+CORE_BETWEEN_CALLS_SECONDS = 1e-3
+"""From one of them to the next: the controller and numeric steps. Measured as well."""
+
 # --- restarts ------------------------------------------------------------------------------
 STORAGE_READ_BYTES_PER_SECOND = 1.25e9
 STORAGE_WRITE_BYTES_PER_SECOND = 0.625e9

@@ -97,7 +97,7 @@ class PricedJob:
         """Estimates with the framework's driver, a factor that runs taught, and what follows."""
         factor, steps = self.factor(pool, kind, self._model(call)), max(call.num_updates, 1)
         handover, around = self.driver_seconds(call, pool)
-        handover += self.system.call_seconds * steps
+        handover += constants.CORE_CALL_SECONDS * steps if pool.gpu.is_core else 0.0
         between = around + self.between_calls_seconds(pool) * steps
         if factor == 1.0 and not between and not handover:
             return estimates
@@ -106,11 +106,11 @@ class PricedJob:
         return replace(estimates, seconds=replace(seconds, between=seconds.between + between))
 
     def between_calls_seconds(self, pool: Pool) -> float:
-        """Seconds from a call to the next: what runs have taught, else what its software adds."""
+        """Seconds from a call to the next: what runs have taught; on cores else as shipped."""
         if not self.corrected:
             return 0.0
         learnt = self.profile(pool).corrections.between_calls_seconds
-        return learnt or self.system.between_calls_seconds
+        return learnt or (constants.CORE_BETWEEN_CALLS_SECONDS if pool.gpu.is_core else 0.0)
 
     def _model(self, call: Call) -> Model:
         assert call.model is not None, "a function has no price here"

@@ -27,11 +27,6 @@ class RlSystem:
     """Seconds per padded token and call in which the driver concatenates, packs, splits and sends
     the batch: some sixty bytes a token, copied and serialised by one process. More GPUs do not make
     it shorter."""
-    call_seconds: float = 0.0
-    """Seconds by which a call of a model, or each optimizer step of one, is longer than its work:
-    the way to the processes and back, rows fetched and stored."""
-    between_calls_seconds: float = 0.0
-    """Seconds from a call, or an optimizer step, to the next: the controller and numeric steps."""
     averages_responses: bool = False
     """Whether its average sequence length leaves the prompt out."""
 
@@ -52,8 +47,6 @@ SYSTEMS: list[RlSystem] = [
         averages_responses=True,
     ),
     RlSystem("verl", handover_seconds_per_token=150e-9),
-    # Measured, not fitted: python -m benchmarks.iteration (docs/internals/executor.md).
-    RlSystem("automap", call_seconds=10e-3, between_calls_seconds=1e-3),
 ]
 
 

@@ -249,7 +249,7 @@ def _import_engine() -> None:
 def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor], object]:
     """The all-reduce of vLLM between processes of a machine, started as its workers do.
 
-    Through shared memory where its build for these cores has that (AVX-512 and later), else torch's.
+    Through shared memory where its build for these cores has that (from AVX-512 on), else torch's.
     """
     if not hasattr(torch.ops._C, "init_shm_manager"):
         return lambda values: dist.all_reduce(values, group=group)

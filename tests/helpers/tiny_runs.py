@@ -29,7 +29,7 @@ def run_report(plan: Plan, ratio: float, tokens: float = 8.0) -> RunReport:
     for iteration in (1, 2, 3):
         begin, end = 1000.0 * iteration, 1000.0 * iteration
         for call in plan.calls:
-            end = begin + ratio * (call.end_seconds - call.start_seconds)
+            end = begin + ratio * call.measurable_seconds
             given: dict[str, Any] = {"iteration": iteration, "role": call.role, "method": "m"}
             records.append(
                 CallRecord(

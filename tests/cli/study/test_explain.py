@@ -78,7 +78,7 @@ def report_of(plan: Plan, **seconds: float) -> dict[str, Any]:
     """Of a run of the plan, whose calls took what was planned, or these seconds."""
     calls = []
     for each in plan.calls:
-        planned = each.end_seconds - each.start_seconds
+        planned = each.measurable_seconds
         took = seconds.get(each.id.replace(".", "_"), planned)
         measured = {"median": took, "min": took, "max": took, "count": 5}
         compared = {"predicted": planned, "measured": measured}
@@ -108,7 +108,8 @@ def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
     assert code == 0, err
     corrections = {(it.role, it.kind): it for it in Replan.model_validate_json(out).corrections}
     assert len(corrections) == len(plan.calls)
-    assert corrections["actor", "train"].measured_seconds == 3.0
+    (train,) = (each for each in plan.calls if each.id == "actor.train")
+    assert corrections["actor", "train"].measured_seconds == 3.0 + train.seconds_by_part.between
     assert corrections["actor", "generate"].ratio == pytest.approx(1.0)
 
 

@@ -31,6 +31,7 @@ from automap.executor.telemetry.run_report_view import (
     two_digits,
 )
 from automap.planner import catalogue
+from automap.planner.cost.transition import sync_bucket_bytes
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
@@ -81,7 +82,7 @@ def plan(*, engine: Parallelism, home: Parallelism = TRAINING, shadow: bool = Fa
         kind="generate",
         copy_id="actor.shadow" if shadow else "actor",
         parallelism=engine,
-        kv_cache_bytes=20 * 2**30,
+        kv_cache_bytes=12 * 2**30,
     )
     others = [
         CallPlacement(
@@ -167,7 +168,7 @@ def test_bytes_are_those_of_the_worst_iteration() -> None:
 
 
 def test_weights_are_beside_what_the_plan_counts_of_them() -> None:
-    """What trains and what the reshard brings on top; a peak neither adds up nor is forgotten."""
+    """What trains and the engine's own, as on GPUs; a peak neither adds up nor is forgotten."""
     priced = plan(engine=Parallelism(data_parallel_size=4))
     (home,) = [copy for copy in priced.copies if copy.id == priced.calls[0].copy_id]
     clock = Clock()
@@ -181,10 +182,11 @@ def test_weights_are_beside_what_the_plan_counts_of_them() -> None:
     assert held_bytes["generation_weights"].measured == 53
     assert held_bytes["peak_weights"].measured == 62
     size = 2 * catalogue.architecture("llama-2-7b").num_parameters()
-    assert held_bytes["generation_weights"].predicted == pytest.approx(size, rel=0.03)
-    assert home.bytes_by_kind.weights < 0.51 * size, "what trains is half of it"
+    both = 1.5 * size + sync_bucket_bytes()
+    assert held_bytes["generation_weights"].predicted == pytest.approx(both, rel=0.03)
+    assert home.bytes_by_kind.weights < 0.51 * size, "what trains is half of the model"
     rows = [line.split() for line in text_of(found).splitlines()]
-    assert ["actor.generate", "generation", "weights", "12.6", "GiB", "53", "B"] in rows
+    assert ["actor.generate", "generation", "weights", "20.8", "GiB", "53", "B"] in rows
     assert ["actor.generate", "peak", "weights", "-", "62", "B"] in rows
     assert not any("packed" in row for row in rows), "nothing is"
 

@@ -7,10 +7,11 @@ import pytest
 
 from automap.planner.assembly.assumptions import assumptions, warnings
 from automap.planner.catalogue import gpu_types
-from automap.planner.cost import rl_systems
+from automap.planner.cost import constants, rl_systems
 from automap.planner.errors import SpecError
 from automap.planner.job.resolution import resolve
 from automap.planner.planning import estimate, make_plan
+from tests.helpers.measured_profiles import tiny_spec
 from tests.helpers.small_jobs import pool, small_job
 
 LINKS = (
@@ -76,11 +77,30 @@ def test_a_link_in_gigabytes_is_refused_with_the_value_in_bytes(name: str, value
     assert resolve(small_job(cluster__pools=[pool(2, **{name: value * 1e9})]))
 
 
-def test_what_lies_between_calls_is_told_where_calls_take_milliseconds() -> None:
-    (line,) = lines("between its calls", gpu="cpu")
-    assert line.startswith("pools.a100: ")
-    assert "automap calibrate learns it" in line
-    assert lines("between its calls", gpu="h100") == []
+def test_what_the_executor_adds_is_told_where_calls_take_milliseconds() -> None:
+    (line,) = lines("executor took", gpu="cpu")
+    assert line.startswith(
+        "pools.a100: 10 ms in every call and 1 ms after it are what the executor"
+    )
+    assert "automap calibrate learns yours" in line
+    assert lines("executor took", gpu="h100") == []
+
+
+def test_what_the_executor_adds_on_cores_is_in_calls_and_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = tiny_spec(None)
+    plan = make_plan(spec)
+    monkeypatch.setattr(constants, "CORE_CALL_SECONDS", 0.0)
+    monkeypatch.setattr(constants, "CORE_BETWEEN_CALLS_SECONDS", 0.0)
+    bare = {call.id: call for call in estimate(spec, plan.placement()).calls}
+    updates = spec.workload.updates_per_epoch * spec.workload.epochs
+    for call in plan.calls:
+        steps = 0 if call.copy_id is None else updates if call.kind == "train" else 1
+        parts, before = call.seconds_by_part, bare[call.id].seconds_by_part
+        assert parts.between == pytest.approx(1e-3 * steps)
+        assert before.between == 0.0
+        assert parts.overhead - before.overhead == pytest.approx(10e-3 * steps, abs=2e-6)
 
 
 def test_collectives_of_a_machine_that_contradict_themselves_are_warned_of() -> None:

@@ -13,6 +13,7 @@ from automap.planner.assembly.assumptions import warnings
 from automap.planner.catalogue import gpu_type
 from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.communication import collective_seconds
+from automap.planner.cost.constants import CORE_CALL_SECONDS
 from automap.planner.cost.gpu_generations import Generation, generation_of, over_tables
 from automap.planner.cost.layer.attention import attention_seconds
 from automap.planner.cost.layer.transformer_layer import (
@@ -158,7 +159,7 @@ def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> 
     calls = {call.id: call for call in plan.calls}
     before = {call.id: call for call in without.calls}
     # 32 responses an engine: a step for the prompts, 8 of 3 ms and 0.1 ms for each.
-    overhead = calls["actor.generate"].seconds_by_part.overhead
+    overhead = calls["actor.generate"].seconds_by_part.overhead - CORE_CALL_SECONDS
     assert overhead == pytest.approx(0.003 + 8 * (0.003 + 32 * 0.0001), rel=0.01)
     # Two layers, two micro-batches of 16 on each of two GPUs.
     more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
@@ -305,8 +306,9 @@ def test_calls_take_the_parts_measured_of_them(tmp_path: Path) -> None:
     without = {call.id: call for call in make_plan(tiny_spec(None)).calls}
     calls = {call.id: call.seconds_by_part for call in plan.calls}
     # 32 sequences a device in micro-batches of 16; two steps of one micro-batch; two layers.
-    assert calls["critic.forward"].overhead == pytest.approx(0.5 + 2 * (0.1 + 16 * 0.01), rel=1e-4)
-    step = 2.0 + 2 * 0.2 + 1 * (0.3 + 16 * 0.02)
+    forward = CORE_CALL_SECONDS + 0.5 + 2 * (0.1 + 16 * 0.01)
+    assert calls["critic.forward"].overhead == pytest.approx(forward, rel=1e-4)
+    step = CORE_CALL_SECONDS + 2.0 + 2 * 0.2 + 1 * (0.3 + 16 * 0.02)
     assert calls["critic.train"].overhead == pytest.approx(2 * step, rel=1e-4)
     before = without["actor.generate"].seconds_by_part
     more = calls["actor.generate"].overhead - before.overhead

@@ -54,9 +54,7 @@ def seen(kind: str, role_class: str, ratio: float, run: str = "one") -> Evidence
 
 
 def observed(plan: Plan, ratio: float) -> list[Observed]:
-    return [
-        Observed(call.id, ratio * (call.end_seconds - call.start_seconds), 5) for call in plan.calls
-    ]
+    return [Observed(call.id, ratio * call.measurable_seconds, 5) for call in plan.calls]
 
 
 def test_one_observation_moves_a_factor_most_of_the_way_and_many_all_of_it() -> None:
@@ -107,25 +105,27 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     plan = make_plan(tiny_spec(folder))
     calls = observed(plan, 1.0)
     between = between_calls(plan, calls, plan.iteration_seconds + 0.014, run="run")
+    planned = sum(call.seconds_by_part.between for call in plan.calls)
     assert between is not None
     # generate, reference, values and the actor's own log-probs; two steps of actor and critic each.
     steps = {"generate": 1, "forward": 1, "train": tiny_spec(None).workload.updates_per_epoch}
     assert between.calls == sum(steps[call.kind] for call in plan.calls if call.copy_id)
-    assert between.seconds == pytest.approx(0.014, abs=1e-5)
+    assert planned == pytest.approx(1e-3 * between.calls), "as executors on two cores have it"
+    assert between.seconds == pytest.approx(planned + 0.014, abs=1e-5)
     version = tmp_path / "version"
     evidence = evidence_of(plan, calls, folder, run="run")
     calibrate(folder, version, evidence, [between])
     after = make_plan(tiny_spec(version))
     assert after.iteration_seconds == pytest.approx(plan.iteration_seconds + 0.014, rel=0.01)
     each = after.provenance.corrections["cpu"]["between_calls_seconds"]
-    assert each * between.calls == pytest.approx(0.014, abs=2e-5)
+    assert each * between.calls == pytest.approx(planned + 0.014, abs=2e-5)
     found = [(is_now.seconds_by_part.between, steps[is_now.kind]) for is_now in after.calls]
     owned = [pair for pair, call in zip(found, after.calls, strict=True) if call.copy_id]
     assert all(between == pytest.approx(each * count, rel=1e-3) for between, count in owned)
     assert any(" ms between calls that 1 run taught" in line for line in after.assumptions)
-    counts_for_nothing = "between its calls (numeric steps, the controller) counts for nothing"
-    assert any(counts_for_nothing in line for line in plan.assumptions)
-    assert not any(counts_for_nothing in line for line in after.assumptions)
+    as_shipped = "are what the executor took on two cores"
+    assert any(as_shipped in line for line in plan.assumptions)
+    assert not any(as_shipped in line for line in after.assumptions)
     # Evidence of calls is of the tables alone, and a run that is given again counts once.
     assert evidence_of(plan, calls, version, run="run") == evidence
     again = calibrate(version, tmp_path / "again", evidence, [between])
