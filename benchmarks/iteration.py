@@ -20,8 +20,9 @@ numeric steps  While a numeric step runs and no call of a model or function.
 nothing runs   The controller itself, between the calls.
 overlap        Of calls at the same time, which bare ones are not; less time, so negative.
 
-Below it, divided by the calls of models (each optimizer step is one): what every call is longer
-than its work, and what lies between two. Plans on cores have these (planner/cost/constants.py).
+Below it, divided by the calls of models (each optimizer step is one): by how much calls, those of
+functions too, are longer than their work, and what lies between two. Plans on cores have these
+(planner/cost/constants.py).
 """
 
 import argparse

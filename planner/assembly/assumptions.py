@@ -183,10 +183,11 @@ def _executors_work(job: Job) -> Iterator[str]:
     pricing = Pricing(job)
     each, between = constants.CORE_CALL_SECONDS, constants.CORE_BETWEEN_CALLS_SECONDS
     for pool in job.pools:
-        if pool.gpu.is_core and not pricing.profile(pool).corrections.between_calls_seconds:
+        if pool.gpu.is_core and not pricing.profile(pool).corrections.between:
             yield (
-                f"pools.{pool.name}: {1e3 * each:g} ms in every call and {1e3 * between:g} ms "
-                "after it are what the executor took on two cores; automap calibrate learns yours"
+                f"pools.{pool.name}: {1e3 * each:g} ms in each call of a model or optimizer step "
+                f"and {1e3 * between:g} ms to the next are what Automap's executor took on two "
+                "cores; automap calibrate learns yours"
             )
 
 

@@ -93,8 +93,9 @@ SCORING_AGREEMENTS = 2
 executor/engines: of micro-batches, of the loss and its weight, of the norm; of micro-batches, and
 of the results from the last stage. Shown only where nothing runs beside them."""
 STEP_OVERHEAD_SECONDS = 0.02
-"""Host work of one optimizer step or one scoring call: data hand-over, norm synchronisation,
-scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""
+"""Host work of one optimizer step or one scoring call in its processes: rows made into batches,
+norm synchronisation, scheduler, logging. Chosen: an order of magnitude; it only shows in very short
+calls. Profiles measure it."""
 
 # --- generation ----------------------------------------------------------------------------
 ENGINE_ELEMENTWISE_PASSES = 2.4
@@ -135,8 +136,9 @@ core moved 16 to 21 GB/s (`python -m benchmarks.host_adam`), 1.4 s for 10^9 para
 
 # --- Automap's executor on CPU cores, where calls take milliseconds -------------------------
 CORE_CALL_SECONDS = 10e-3
-"""By which a call of a model, or each optimizer step of one, is longer there than its work: the way
-to the processes and back, rows fetched and stored. Measured: `python -m benchmarks.iteration`."""
+"""By which a call of a model, or each optimizer step of one, is longer there than its processes'
+own work: the way to them and back, rows fetched and stored. A call in rounds or chunks counts once.
+Measured: `python -m benchmarks.iteration`."""
 CORE_BETWEEN_CALLS_SECONDS = 1e-3
 """From one of them to the next: the controller and numeric steps. Measured as well."""
 

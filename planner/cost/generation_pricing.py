@@ -146,7 +146,9 @@ class GenerationPricing(PricedJob):
             tensor_parallel_size=generation_layouts.tensor_parallel_size,
             pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
             expert_parallel_size=generation_layouts.expert_parallel_size,
-            own_weights=rollout.has_own_weights(model.architecture, pool.gpu),
+            own_weights=rollout.has_own_weights(
+                model.architecture, pool.gpu, has_adapter=model.lora_rank is not None
+            ),
         )
         return self.factor(pool, "transition", model) * seconds, transient
 

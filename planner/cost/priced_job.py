@@ -78,7 +78,7 @@ class PricedJob:
             return 0.0, 0.0
         handover = self.system.handover_seconds(call.num_sequences * self._longest)
         last = [each.id for each in self.job.dataflow.calls if each.kind == "train"][-1:]
-        follows = [call.id] == last and not self.between_calls_seconds(pool)
+        follows = [call.id] == last and not self._has_learnt_between(pool)
         return handover, self.system.iteration_seconds if follows else 0.0
 
     def iteration_driver_seconds(self) -> tuple[float, float]:
@@ -98,19 +98,22 @@ class PricedJob:
         factor, steps = self.factor(pool, kind, self._model(call)), max(call.num_updates, 1)
         handover, around = self.driver_seconds(call, pool)
         handover += constants.CORE_CALL_SECONDS * steps if pool.gpu.is_core else 0.0
-        between = around + self.between_calls_seconds(pool) * steps
+        between = around + self._between_calls(pool) * steps
         if factor == 1.0 and not between and not handover:
             return estimates
         seconds = estimates.seconds
         seconds = replace(seconds, overhead=seconds.overhead + handover).times(factor)
         return replace(estimates, seconds=replace(seconds, between=seconds.between + between))
 
-    def between_calls_seconds(self, pool: Pool) -> float:
-        """Seconds from a call to the next: what runs have taught; on cores else as shipped."""
-        if not self.corrected:
-            return 0.0
-        learnt = self.profile(pool).corrections.between_calls_seconds
-        return learnt or (constants.CORE_BETWEEN_CALLS_SECONDS if pool.gpu.is_core else 0.0)
+    def _between_calls(self, pool: Pool) -> float:
+        """Seconds from a call to the next: what runs have taught; else on cores as shipped."""
+        if self._has_learnt_between(pool):
+            return self.profile(pool).corrections.between_calls_seconds
+        shipped = self.corrected and pool.gpu.is_core
+        return constants.CORE_BETWEEN_CALLS_SECONDS if shipped else 0.0
+
+    def _has_learnt_between(self, pool: Pool) -> bool:
+        return self.corrected and bool(self.profile(pool).corrections.between)
 
     def _model(self, call: Call) -> Model:
         assert call.model is not None, "a function has no price here"

@@ -28,12 +28,19 @@ def engine_weights(subject: Subject, call: CallPlan) -> int:
     job, target, planned = subject.job, subject.target, call.bytes_by_kind.weights
     if subject.apart:
         return planned or subject.rollout.bytes_by_kind.weights
-    if job.target.rollout.own_weights == target.rollout.own_weights:
-        return planned
     home = subject.rollout
     of = next(
         each for each in job.dataflow.calls if (each.role, each.kind) == (home.role, call.kind)
     )
+    model, gpu = job.models[home.role], subject.pool(home).gpu
+    own = [
+        each.rollout.has_own_weights(
+            model.architecture, gpu, has_adapter=model.lora_rank is not None
+        )
+        for each in (job.target, target)
+    ]
+    if own[0] == own[1]:
+        return planned
     pricing, row = Pricing(replace(job, target=target)), layout_row(home.layout, home.offload)
     _, weights = pricing.reshard(of, subject.pool(home), row, engine_layouts(call))
     return int(weights[0])

@@ -139,11 +139,12 @@ class SecondsByPart(ResultModel):
     transition: float = 0.0
     """Seconds of reshard, offload and reload."""
     overhead: float = 0.0
-    """Seconds of engine steps, kernel launches and other host work, and of a framework's driver
-    that hands it its batch."""
+    """Seconds of engine steps, kernel launches and other host work, of a framework's driver that
+    hands it its batch, and on cores of the way to the processes and back."""
     between: float = 0.0
-    """Seconds from its end to the next call, as runs have taught (automap calibrate) or iterations
-    of the framework that is to run the plan: no part of what a run measures of the call."""
+    """Seconds from its end to the next call, as runs have taught (automap calibrate), Automap's
+    executor took on cores, or iterations of the framework that is to run the plan: no part of what
+    a run measures of the call."""
 
 
 class BytesByKind(ResultModel):

@@ -252,8 +252,8 @@ class RolloutCapabilities:
     """On the GPUs that train it has all its weights for itself, beside what training has there;
     otherwise training's serve it as far as they can."""
     lends_on_cores: bool = False
-    """On CPU cores training's weights serve it all the same, unless the model has experts, whose
-    kernels pack theirs."""
+    """On CPU cores training's weights serve it all the same, but not those of a model with experts,
+    whose kernels pack theirs, nor the base that an adapter is added to."""
     whole_syncs: bool = False
     """Engines on GPUs of their own get weights whole, from one rank that trains; otherwise all that
     train share the sending, and each engine rank gets its own part."""
@@ -269,10 +269,12 @@ class RolloutCapabilities:
     head_dims_on_cores: frozenset[int] | None = None
     """Sizes of a head that it has attention for on CPU cores; without a set, every one."""
 
-    def has_own_weights(self, architecture: ModelArchitecture, gpu: GpuType) -> bool:
+    def has_own_weights(
+        self, architecture: ModelArchitecture, gpu: GpuType, *, has_adapter: bool
+    ) -> bool:
         """Whether its weights lie beside those that train on the same devices."""
-        lends = self.lends_on_cores and gpu.is_core and not architecture.num_experts
-        return self.own_weights and not lends
+        can_lend = not architecture.num_experts and not has_adapter
+        return self.own_weights and not (self.lends_on_cores and gpu.is_core and can_lend)
 
     def refuses_on_cores(self, architecture: ModelArchitecture) -> str | None:
         """What a model has that it cannot generate with on CPU cores, in words; None: it can."""

@@ -31,6 +31,7 @@ def test_old_rollouts_cost_at_most_a_tenth_of_the_reward(tmp_path: Path) -> None
             plan, settings = job(name, seed=seed, iterations=60, learning_rate=0.002)
             metrics = metrics_of(plan, settings, folder=tmp_path / f"{name}-{seed}")
             earned[name].append(mean(each["critic/score/mean"] for each in metrics[-LAST:]))
-            assert plan.staleness == CONTINUOUS.get(name, 0)
+            oldest = max(each.get("rollout/staleness_max", 0) for each in metrics)
+            assert oldest in range(name != SYNCHRONOUS, CONTINUOUS.get(name, 0) + 1)
     least = (1 - ALLOWED_LOSS) * mean(earned[SYNCHRONOUS])
     assert all(mean(earned[name]) >= least for name in CONTINUOUS), earned

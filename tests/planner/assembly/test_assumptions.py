@@ -79,11 +79,26 @@ def test_a_link_in_gigabytes_is_refused_with_the_value_in_bytes(name: str, value
 
 def test_what_the_executor_adds_is_told_where_calls_take_milliseconds() -> None:
     (line,) = lines("executor took", gpu="cpu")
-    assert line.startswith(
-        "pools.a100: 10 ms in every call and 1 ms after it are what the executor"
-    )
+    assert line.startswith("pools.a100: 10 ms in each call of a model or optimizer step and")
     assert "automap calibrate learns yours" in line
     assert lines("executor took", gpu="h100") == []
+
+
+def test_what_a_framework_was_measured_to_take_counts_on_cores_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = {role: {"architecture": "tiny-llama"} for role in ("actor", "reference")}
+    spec = small_job(
+        models=models | {"reward": {"function": True}},
+        cluster__pools=[pool(1, gpu="cpu")],
+        search__target="nemo-rl@0.7.0",
+    )
+    plan = make_plan(spec)
+    placed = [call for call in plan.calls if call.copy_id is not None]
+    steps = spec.workload.updates_per_epoch * spec.workload.epochs
+    between = 1e-3 * sum(steps if call.kind == "train" else 1 for call in placed)
+    found = sum(call.seconds_by_part.between for call in plan.calls)
+    assert found == pytest.approx(4.0 + between)
 
 
 def test_what_the_executor_adds_on_cores_is_in_calls_and_between_them(

@@ -123,7 +123,7 @@ def test_what_a_run_adds_between_its_calls_is_in_the_next_prediction(tmp_path: P
     owned = [pair for pair, call in zip(found, after.calls, strict=True) if call.copy_id]
     assert all(between == pytest.approx(each * count, rel=1e-3) for between, count in owned)
     assert any(" ms between calls that 1 run taught" in line for line in after.assumptions)
-    as_shipped = "are what the executor took on two cores"
+    as_shipped = "are what Automap's executor took on two cores"
     assert any(as_shipped in line for line in plan.assumptions)
     assert not any(as_shipped in line for line in after.assumptions)
     # Evidence of calls is of the tables alone, and a run that is given again counts once.

@@ -447,18 +447,19 @@ def test_what_a_slice_of_the_sequence_cannot_do_has_no_context_ranks(
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "gpu", "own"),
+    ("name", "model", "gpu", "has_adapter", "own"),
     [
-        ("automap", "llama-2-7b", "h100", True),
-        ("automap", "llama-2-7b", "cpu", False),
-        ("automap", "qwen3-30b-a3b", "cpu", True),
-        ("verl@0.9.1", "llama-2-7b", "h100", True),
-        ("any", "llama-2-7b", "h100", False),
+        ("automap", "llama-2-7b", "h100", False, True),
+        ("automap", "llama-2-7b", "cpu", False, False),
+        ("automap", "llama-2-7b", "cpu", True, True),
+        ("automap", "qwen3-30b-a3b", "cpu", False, True),
+        ("verl@0.9.1", "llama-2-7b", "h100", False, True),
+        ("any", "llama-2-7b", "h100", False, False),
     ],
 )
 def test_an_engine_shares_weights_where_its_kernels_and_its_memory_let_it(
-    name: str, model: str, gpu: str, own: bool
+    name: str, model: str, gpu: str, has_adapter: bool, own: bool
 ) -> None:
     shape = catalogue.architecture(model, field="architecture")
-    found = TARGETS[name].rollout.has_own_weights(shape, catalogue.gpu_type(gpu))
-    assert found == own
+    rollout, device = TARGETS[name].rollout, catalogue.gpu_type(gpu)
+    assert rollout.has_own_weights(shape, device, has_adapter=has_adapter) == own
