@@ -21,7 +21,7 @@ def iteration(number: int, ratio: float = 1.0, *, tokens: float = 16.0) -> list[
             "type": "call",
             "call": call.id,
             "iteration": number,
-            "seconds": ratio * (call.end_seconds - call.start_seconds),
+            "seconds": ratio * call.measurable_seconds,
         }
         for call in tiny_plan().calls
     ]
