@@ -136,9 +136,8 @@ class GenerationPricing(PricedJob):
         self, call: Call, pool: Pool, layouts: Layouts, generation_layouts: GenerationLayouts
     ) -> tuple[FloatArray, IntArray]:
         """(seconds, transient weight bytes) from home layouts to generation layouts."""
-        model, rollout = self._model(call), self.job.target.rollout
         seconds, _, transient = transition.reshard(
-            model,
+            self._model(call),
             self.workload,
             self.as_copied(pool),
             self.profile(pool),
@@ -146,11 +145,15 @@ class GenerationPricing(PricedJob):
             tensor_parallel_size=generation_layouts.tensor_parallel_size,
             pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
             expert_parallel_size=generation_layouts.expert_parallel_size,
-            own_weights=rollout.has_own_weights(
-                model.architecture, pool.gpu, has_adapter=model.lora_rank is not None
-            ),
+            own_weights=self.has_own_weights(call, pool),
         )
-        return self.factor(pool, "transition", model) * seconds, transient
+        return self.factor(pool, "transition", self._model(call)) * seconds, transient
+
+    def has_own_weights(self, call: Call, pool: Pool) -> bool:
+        """Whether the engine's weights lie beside those that train on the same devices."""
+        model, rollout = self._model(call), self.job.target.rollout
+        has_adapter = model.lora_rank is not None
+        return rollout.has_own_weights(model.architecture, pool.gpu, has_adapter=has_adapter)
 
     def reshard_kind(self, pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
         """Columns [home] of all that a reshard depends on in a home; equal ones reshard alike."""

@@ -32,17 +32,11 @@ def engine_weights(subject: Subject, call: CallPlan) -> int:
     of = next(
         each for each in job.dataflow.calls if (each.role, each.kind) == (home.role, call.kind)
     )
-    model, gpu = job.models[home.role], subject.pool(home).gpu
-    own = [
-        each.rollout.has_own_weights(
-            model.architecture, gpu, has_adapter=model.lora_rank is not None
-        )
-        for each in (job.target, target)
-    ]
-    if own[0] == own[1]:
+    pool, pricing = subject.pool(home), Pricing(replace(job, target=target))
+    if pricing.has_own_weights(of, pool) == Pricing(job).has_own_weights(of, pool):
         return planned
-    pricing, row = Pricing(replace(job, target=target)), layout_row(home.layout, home.offload)
-    _, weights = pricing.reshard(of, subject.pool(home), row, engine_layouts(call))
+    row = layout_row(home.layout, home.offload)
+    _, weights = pricing.reshard(of, pool, row, engine_layouts(call))
     return int(weights[0])
 
 

@@ -84,9 +84,7 @@ def test_what_the_executor_adds_is_told_where_calls_take_milliseconds() -> None:
     assert lines("executor took", gpu="h100") == []
 
 
-def test_what_a_framework_was_measured_to_take_counts_on_cores_as_well(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_framework_was_measured_to_take_counts_on_cores_as_well() -> None:
     models = {role: {"architecture": "tiny-llama"} for role in ("actor", "reference")}
     spec = small_job(
         models=models | {"reward": {"function": True}},
